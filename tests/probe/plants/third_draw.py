@@ -5,8 +5,8 @@ It is drawn as `second_draw` is, with the same weights of groups and other fault
 names that count were committed before attribution was run on any pair. A pair is drawn again if
 the fault does not fit the family, if it, or one of two faults alone, makes no difference that
 matters (a mean |Δp| of at most .01), or if a healthy pair has more than .006, which was measured
-without attribution. The older checkpoint is given in every second pair with old weights. The first
-half was run before attribution was changed, the second half after a change that had not seen it.
+without attribution. The older checkpoint is given in every second pair with old weights.
+Both halves were run with the same code of attribution.
 """
 
 from __future__ import annotations
