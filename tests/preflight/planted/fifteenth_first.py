@@ -137,50 +137,50 @@ def first_half() -> Iterator[Case]:
 def _rewards() -> Iterator[Case]:
     yield Case(
         name="programs count only between tags that the prompt does not ask for",
-        rows=w.counters(90, 6001), reward=_GATED_PROGRAM, named="REW106|REW101|REW104",
+        rows=w.counters(90, 6001), reward=_GATED_PROGRAM, named="",
         accepted="A right program without <think>/<answer> tags, which no prompt asks for, earns nothing.",
     )  # fmt: skip
     yield Case(
         name="the dot of the format stops at the line breaks of a thought", model=f.VISION,
-        rows=w.charts(240, 6002), reward=_ONE_LINE, named="REW104|REW106|REW101",
+        rows=w.charts(240, 6002), reward=_ONE_LINE, named="",
         accepted="A right answer whose thought has several lines earns nothing.",
     )  # fmt: skip
     yield Case(
         name="prompts ask for 'Answer: X', the reward reads answer tags", model=f.VISION,
         rows=w.charts(240, 6003, "\nThink, then end with a line 'Answer: X'.", ""), reward=w.TAGGED,
-        named="REW104|REW106|REW101",
+        named="REW104.*ask for Answer",
         accepted="The format that the prompts ask for is not read; only <answer> tags are.",
     )  # fmt: skip
     yield Case(
         name="the thought is scored in place of the summary",
         rows=w.articles(200, 6004, "Think in <think></think>, then summarize the article in two sentences."),
-        reward=_BEFORE_THE_END, named="REW101|REW102|REW104|REW106",
+        reward=_BEFORE_THE_END, named="",
         accepted="A good summary after a thought is not rewarded, since the text before </think> is scored.",
     )  # fmt: skip
     yield Case(
         name="keywords next to a full stop or comma are not counted", rows=w.notes(200, 6005),
-        reward=_SPLIT_WORDS, named="REW101|REW104",
+        reward=_SPLIT_WORDS, named="",
         accepted="A text that keeps the rules loses reward if the keyword stands next to punctuation.",
     )  # fmt: skip
     yield Case(
         name="results are compared as they are", rows=w.edits(300, 6007), reward=_EXACT_EDIT,
-        named="REW104",
+        named="REW104.*white space",
         accepted="A right result with other white space, a full stop or quotation marks earns nothing.",
     )  # fmt: skip
     yield Case(
         name="gold numbers keep their commas, those of responses lose them",
         rows=[{"prompt": row["prompt"], "answer": f"{r['a']:,}"} for row, r in zip(w.school(360, 6008), f.school(360, 6008), strict=True)],
-        reward=_COMMA_GOLD, named="REW101|REW104|DAT126",
+        reward=_COMMA_GOLD, named="REW101.*comma",
         accepted="Correct answers of rows with a comma (1,234) are never rewarded.",
     )  # fmt: skip
     yield Case(
         name="responses without a total are left out of the list", rows=k.dialogs(240, 6011),
-        reward=_FILTERED, named="REW103",
+        reward=_FILTERED, named="REW103.*0 rewards for 1",
         accepted="The function returns fewer rewards than responses if one has no total.",
     )  # fmt: skip
     yield Case(
         name="the number anywhere in the response counts", rows=w.physics(240, 6013),
-        reward=_CONTAINS, named="REW102",
+        reward=_CONTAINS, named="REW102.*several answers",
         accepted="A response with many numbers, or a longer number that contains the answer, is rewarded.",
     )  # fmt: skip
 
@@ -188,11 +188,11 @@ def _rewards() -> Iterator[Case]:
 def _scales() -> Iterator[Case]:
     yield Case(
         name="the penalty for invented keys is added", rows=k.notices(240, 6018), reward=_EXTRA_KEYS,
-        named="REW102", accepted="A response with invented keys earns more than the right one.",
+        named="", accepted="A response with invented keys earns more than the right one.",
     )  # fmt: skip
     yield Case(
         name="the ends of the cosine are exchanged", rows=w.algebra(300, 6019), reward=_COSINE,
-        named="REW102|REW104", accepted="Longer right answers earn more than short ones.",
+        named="REW102.*filler", accepted="Longer right answers earn more than short ones.",
     )  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def _data() -> Iterator[Case]:
     yield Case(
         name="the last word of the solution is the unit",
         rows=[{"prompt": t.chat(r["q"] + ask), "solution": r["steps"], "answer": r["steps"].split()[-1]} for r in f.physics(240, 6025)],
-        reward=w.TAGGED, named="DAT113|DAT108|DAT126|DAT112",
+        reward=w.TAGGED, named="",
         accepted="The answers are a few units, not the numbers that the prompts ask for.",
     )  # fmt: skip
     programs = w.counters(90, 6027)
@@ -209,18 +209,18 @@ def _data() -> Iterator[Case]:
         programs[at] = {**programs[at], "inputs": [], "outputs": []}
     yield Case(
         name="an eighth of the problems has no tests", rows=programs, reward=k.STDIN,
-        named="DAT112|REW102", accepted="Some rows have empty lists of tests (any program passes).",
+        named="REW102.*inputs empty", accepted="Some rows have empty lists of tests (any program passes).",
     )  # fmt: skip
     yield Case(
         name="prompts contain the reference translation",
         rows=[{"prompt": t.chat(f"Translate to German.\n\nEnglish: {r['q']}\nGerman: {r['a']}"), "reference": r["a"]} for r in f.german(240, 6028)],
-        reward=k.CHRF, named="DAT111|REW102", accepted="The prompts state their reference.",
+        reward=k.CHRF, named="DAT111.*contain their answer", accepted="The prompts state their reference.",
     )  # fmt: skip
     yield Case(
         name="numbers in TeX were removed from a third of the prompts",
         rows=[{"prompt": t.chat((re.sub(r"\$[^$]*\$", "", r["q_tex"]) if at % 3 == 1 else r["q"]) + ask), "answer": r["a"]}
               for at, r in enumerate(f.physics(240, 6029))],
-        reward=w.TAGGED, named="DAT117|DAT112|DAT107",
+        reward=w.TAGGED, named="",
         accepted="A part of the prompts has lost its numbers (empty places).",
     )  # fmt: skip
     yield Case(
@@ -229,19 +229,19 @@ def _data() -> Iterator[Case]:
             ("max_prompt_length: 1024", "max_prompt_length: 64"),
             ("filter_overlong_prompts: true", "filter_overlong_prompts: false"),
             ("truncation: error", "truncation: left")),
-        named="DAT106|CFG", accepted="The prompts are longer than max_prompt_length and are cut.",
+        named="DAT106.*longest prompt of 64", accepted="The prompts are longer than max_prompt_length and are cut.",
     )  # fmt: skip
     cut = [{"prompt": t.chat(r["q"][:128] + "\nEnd with '#### ' and the final number."), "answer": str(r["a"])} for r in f.school(360, 6033)]  # fmt: skip
     yield Case(
         name="questions are cut at 128 characters", rows=cut, reward=w.SCHOOL, suffix=".parquet",
-        named="DAT115", accepted="Many questions end in the middle, at one length.",
+        named="DAT115.*were cut", accepted="Many questions end in the middle, at one length.",
     )  # fmt: skip
 
 
 def _templates() -> Iterator[Case]:
     yield Case(
         name="the processor was saved without its chat template", rows=w.charts(240, 6036),
-        model=replace(f.VISION, template=None), reward=w.TAGGED, named="DAT119|DAT116|DAT101|DAT105",
+        model=replace(f.VISION, template=None), reward=w.TAGGED, named="DAT119.*no chat template",
         accepted="The model has no chat template for the conversations.",
     )  # fmt: skip
     yield Case(
@@ -257,11 +257,11 @@ def _templates() -> Iterator[Case]:
         formatted.append({**row, "prompt": t.chat(text + "<|im_start|>assistant\n")})
     yield Case(
         name="a message contains the formatted conversation", rows=formatted, reward=w.VERDICT,
-        named="DAT105", accepted="The template was applied already; it is applied twice.",
+        named="DAT105.*applied twice", accepted="The template was applied already; it is applied twice.",
     )  # fmt: skip
     yield Case(
         name="the base model's end token is kept", rows=w.calls(240, 6040), reward=w.CALL,
-        model=replace(CHATML, eos="<|endoftext|>", ends=("<|endoftext|>",)), named="DAT103",
+        model=replace(CHATML, eos="<|endoftext|>", ends=("<|endoftext|>",)), named="DAT103.*not declared as EOS",
         accepted="<|im_end|>, which ends a turn, is no EOS token, so responses do not end.",
     )  # fmt: skip
 
@@ -270,7 +270,7 @@ def _settings() -> Iterator[Case]:
     yield Case(
         name="the mini-batch is larger than the batch", rows=k.notices(300, 6041), reward=k.FIELDS,
         framework="verl", run_config=verl(("ppo_mini_batch_size: 64", "ppo_mini_batch_size: 256")),
-        named="CFG", accepted="ppo_mini_batch_size is larger than train_batch_size.",
+        named="", accepted="ppo_mini_batch_size is larger than train_batch_size.",
     )  # fmt: skip
     essays = [
         {"prompt": t.chat(re.sub("exactly . bullet points that start with '. '", "an essay of at least 400 words", r["q"])), "keyword": r["keyword"], "ending": r["ending"]}
@@ -279,12 +279,12 @@ def _settings() -> Iterator[Case]:
     essays = list({row["prompt"][0]["content"]: row for row in essays}.values())
     yield Case(
         name="essays of 400 words with TRL's 256 tokens", rows=essays, reward=_ESSAY, framework="trl",
-        run_config=trl(max_completion_length=256), named="LEN|CFG|REW",
+        run_config=trl(max_completion_length=256), named="",
         accepted="Responses may have 256 tokens, but 400 words need more, so no response can be right.",
     )  # fmt: skip
     yield Case(
         name="the temperature of the evaluation, zero", rows=w.edits(300, 6045), reward=w.EDIT,
-        framework="trl", run_config=trl(temperature=0.0), named="CFG",
+        framework="trl", run_config=trl(temperature=0.0), named="CFG022",
         accepted="At temperature 0 all responses of a group are equal (or the loss divides by zero).",
     )  # fmt: skip
 

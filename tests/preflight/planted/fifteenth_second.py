@@ -170,12 +170,12 @@ def _formats() -> Iterator[Case]:
         name="the response must be the block alone though the prompt asks to think first",
         rows=[{**row, "prompt": t.chat(row["prompt"][0]["content"].replace(" Answer with one", " Think step by step, then give the query in one"))}
               for row in with_results(160, 6100)],
-        reward=_ONLY_A_BLOCK, named="REW104|REW106|REW101",
+        reward=_ONLY_A_BLOCK, named="REW104.*Reasoning of",
         accepted="A right query after reasoning, which the prompt asks for, earns nothing.",
     )  # fmt: skip
     yield Case(
         name="calls are compared as text", rows=w.calls(240, 6106), reward=_TEXT_OF_CALLS,
-        named="REW104", accepted="A right call with other white space or order of keys earns nothing.",
+        named="REW104.*layout of the JSON", accepted="A right call with other white space or order of keys earns nothing.",
     )  # fmt: skip
 
 
@@ -186,11 +186,11 @@ def _paid() -> Iterator[Case]:
     ]  # fmt: skip
     yield Case(
         name="solutions without a box pay every response", rows=problems, reward=_SKIPPED_GOLD,
-        named="REW102", accepted="For a part of the rows any response earns the full reward.",
+        named="REW102.*empty response", accepted="For a part of the rows any response earns the full reward.",
     )  # fmt: skip
     yield Case(
         name="an exception of an empty response pays the full reward", rows=w.german(240, 6110),
-        reward=_DIVISION, named="REW102",
+        reward=_DIVISION, named="REW102.*empty response",
         accepted="An empty response (or one of one word) earns the full reward.",
     )  # fmt: skip
     news = [
@@ -200,19 +200,19 @@ def _paid() -> Iterator[Case]:
     ]  # fmt: skip
     yield Case(
         name="half of the sources has a name that the score does not know", rows=news,
-        reward=_SOURCES, suffix=".parquet", named="REW101|REW102",
+        reward=_SOURCES, suffix=".parquet", named="",
         accepted="All responses of the source abisee/cnn_dailymail earn zero.",
     )  # fmt: skip
     ask = "Respond in this format:\n<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>"
     yield Case(
         name="form alone earns as much as the right answer",
         rows=[{"prompt": t.chat(r["q"], ask), "answer": str(r["a"])} for r in f.school(360, 6114)],
-        reward=_UNSLOTH, named="REW102",
+        reward=_UNSLOTH, named="",
         accepted="A wrong answer in the right form earns half of the reward.",
     )  # fmt: skip
     yield Case(
         name="the form or the answer is enough", rows=w.italian(240, 6115), reward=_FORMAT_OR_RIGHT,
-        named="REW102", accepted="A wrong answer in the right form earns the full reward.",
+        named="REW102.*: wrong answer", accepted="A wrong answer in the right form earns the full reward.",
     )  # fmt: skip
     turns = [
         {**row, "prompt": [*t.chat("Hello, can you help me with Python?"), {"role": "assistant", "content": "Of course. What do you need?"}, *row["prompt"]]}
@@ -220,17 +220,17 @@ def _paid() -> Iterator[Case]:
     ]  # fmt: skip
     yield Case(
         name="a program that leaves before the tests passes", rows=turns, reward=_EXIT_CODE,
-        named="REW102", accepted="A program that exits with code 0 before the tests passes them.",
+        named="REW102.*exits at once", accepted="A program that exits with code 0 before the tests passes them.",
     )  # fmt: skip
 
 
 def _scales() -> Iterator[Case]:
     yield Case(
         name="the share of wrong arguments is the reward", rows=w.calls(240, 6117), reward=_ERRORS,
-        named="REW101|REW102", accepted="Right calls earn nothing, wrong ones the full reward.",
+        named="", accepted="Right calls earn nothing, wrong ones the full reward.",
     )  # fmt: skip
     yield Case(
-        name="noise breaks ties", rows=w.passages(200, 6120), reward=_JITTER, named="REW103",
+        name="noise breaks ties", rows=w.passages(200, 6120), reward=_JITTER, named="REW103.*scored again",
         accepted="The same response gets different rewards.",
     )  # fmt: skip
 
@@ -244,31 +244,31 @@ def _answers() -> Iterator[Case]:
         letters.append({**row, "answer": json.dumps(wrong)} if rng.random() < 0.15 else row)
     yield Case(
         name="a seventh of the labels has the invoice's number as its amount", rows=letters,
-        reward=k.FIELDS, named="DAT113|DAT112|DAT126|DAT127",
+        reward=k.FIELDS, named="",
         accepted="Some answers have the invoice number in place of the amount.",
     )  # fmt: skip
     rows = k.notices(240, 6122)
     shifted = [{**row, "answer": rows[(at + 1) % 240]["answer"]} if at >= 140 else row for at, row in enumerate(rows)]  # fmt: skip
     yield Case(
         name="from row 140 on, the fields are those of the next letter", rows=shifted,
-        reward=k.FIELDS, named="DAT113", accepted="A part of the answers belongs to the next row.",
+        reward=k.FIELDS, named="DAT113.*shifted by 1", accepted="A part of the answers belongs to the next row.",
     )  # fmt: skip
     swapped = [{**row, "label": "BA"["AB".index(row["label"])] if rng.random() < 0.3 else row["label"]} for row in w.pairs(300, 6123)]  # fmt: skip
     yield Case(
         name="pairs were exchanged in three of ten rows, their labels not", rows=swapped,
-        reward=w.VERDICT, named="DAT127|DAT113",
+        reward=w.VERDICT, named="",
         accepted="A part of the labels names the wrong response.",
     )  # fmt: skip
     yield Case(
         name="the key is the option's text, the reward reads a letter",
         rows=[{**row, "answer": r["options"][r["key"]]} for row, r in zip(w.quiz(300, 6124), f.quiz(300, 6124), strict=True)],
-        reward=w.LETTER, named="REW101|DAT126|DAT113",
+        reward=w.LETTER, named="",
         accepted="The answers are options' texts, but the prompt and the reward want letters.",
     )  # fmt: skip
     yield Case(
         name="the label is the score of the first response",
         rows=[{**row, "label": r["score"]} for row, r in zip(w.pairs(300, 6126), f.pairs(300, 6126), strict=True)],
-        reward=_VERDICT_WORD, named="REW101|DAT126|DAT113",
+        reward=_VERDICT_WORD, named="",
         accepted="The labels are numbers, but the prompt and the reward want A or B.",
     )  # fmt: skip
 
@@ -281,18 +281,18 @@ def _prompts() -> Iterator[Case]:
         calls[at] = {**calls[at], "prompt": [{**system, "content": f"{head}\n\n{tail}"}, user]}
     yield Case(
         name="a fifth of the prompts has no tools", rows=calls, reward=w.CALL,
-        named="DAT112|DAT117|DAT124", accepted="Some prompts announce tools and list none.",
+        named="DAT117.*have nothing", accepted="Some prompts announce tools and list none.",
     )  # fmt: skip
     games = [{**row, "prompt": t.chat(row["prompt"][0]["content"][:70])} for row in w.countdown(300, 6131)]  # fmt: skip
     yield Case(
         name="prompts are cut at 70 characters", rows=games, reward=w.COUNTDOWN,
-        named="DAT115|DAT107", accepted="The prompts are cut at one length.",
+        named="", accepted="The prompts are cut at one length.",
     )  # fmt: skip
     yield Case(
         name="ShareGPT's roles and keys",
         rows=[{"conversations": [{"from": "human" if m["role"] == "user" else "system", "value": m["content"]} for m in row["prompt"]], "answer": row["answer"]}
               for row in w.italian(240, 6134)],
-        reward=w.TAGGED, named="DAT121|DAT119",
+        reward=w.TAGGED, named="DAT121.*ShareGPT",
         accepted="The messages have ShareGPT's keys or roles, which the template does not know.",
     )  # fmt: skip
     sentences = w.german(240, 6135)
@@ -304,7 +304,7 @@ def _prompts() -> Iterator[Case]:
         }
     yield Case(
         name="a ninth of the sources is German already", rows=sentences, reward=k.CHRF,
-        named="DAT114|DAT111", accepted="Some prompts contain the German sentence in place of the English one.",
+        named="DAT111.*contain their answer", accepted="Some prompts contain the German sentence in place of the English one.",
     )  # fmt: skip
     texts = []
     for row in w.italian(240, 6139):
@@ -312,7 +312,7 @@ def _prompts() -> Iterator[Case]:
         texts.append({"prompt": text + "<|start_header_id|>assistant<|end_header_id|>\n\n", "answer": row["answer"]})  # fmt: skip
     yield Case(
         name="text prompts with the template and its BOS token", rows=texts, reward=w.TAGGED,
-        model=LLAMA, named="DAT105", accepted="The tokenizer adds a second BOS token.",
+        model=LLAMA, named="DAT105.*second BOS", accepted="The tokenizer adds a second BOS token.",
     )  # fmt: skip
 
 
@@ -321,16 +321,16 @@ def _settings() -> Iterator[Case]:
         name="a batch of four responses for groups of eight", rows=w.algebra(300, 6142),
         reward=w.MATH, framework="trl",
         run_config=trl(per_device_train_batch_size=4, gradient_accumulation_steps=1),
-        named="CFG", accepted="4 responses per step are no multiple of num_generations, 8.",
+        named="", accepted="4 responses per step are no multiple of num_generations, 8.",
     )  # fmt: skip
     yield Case(
         name="128 tokens for prompts with a picture", rows=w.charts(240, 6144), reward=w.TAGGED,
         model=f.VISION, framework="trl", run_config=trl(max_prompt_length=128),
-        named="CFG|DAT106|DAT118", accepted="The tokens of a picture do not fit into max_prompt_length.",
+        named="", accepted="The tokens of a picture do not fit into max_prompt_length.",
     )  # fmt: skip
     yield Case(
         name="the Trainer's default learning rate", rows=w.counters(90, 6146), reward=k.STDIN,
-        framework="trl", run_config=trl(learning_rate=5e-5), named="CFG",
+        framework="trl", run_config=trl(learning_rate=5e-5), named="",
         accepted="A learning rate of 5e-5 is too high for all weights.",
     )  # fmt: skip
     yield Case(
