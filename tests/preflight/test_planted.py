@@ -41,7 +41,7 @@ _CHOSEN = [
     *twelfth_faults()[3::5],
     *thirteenth_faults()[6::12],
     *fourteenth_faults()[11:13],
-    *fifteenth_faults()[5:7],
+    *fifteenth_faults()[4:6],
     *(case for case in sixth_faults()[::2] if re.search("DAT122|CFG|REW10.16", case.named)),
 ]
 _FAULTS = list({case.named: case for case in _CHOSEN}.values())  # one case of each finding
