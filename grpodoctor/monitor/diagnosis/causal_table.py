@@ -91,6 +91,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     "expert-mismatch": {"engine-mismatch": "different experts give different probabilities"},
     "engine-mismatch": {
         "off-policy": "the learner trains on tokens of another distribution",
+        "zero-rewards": "the sampler solves fewer prompts than the learner would",
         "reward-loss": "the gradient is biased by the gap between sampler and learner",
         "undersized-updates": LEVEL,
     },
