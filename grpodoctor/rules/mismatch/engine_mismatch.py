@@ -15,6 +15,7 @@ from grpodoctor.rules.shared.engine_correction import (
     mismatch_remedies,
     weights_tokens,
 )
+from grpodoctor.rules.shared.mismatch_levels import ORDINARY
 from grpodoctor.rules.shared.run_health import (
     ENTROPY_METRICS,
     RECENT,
@@ -172,6 +173,10 @@ class EngineMismatch(Rule):
     """The same for the mean |log p - log p'|, which a small error changes more: temperatures of .65
     and 1.5 give .3 and .6, a logit that is off by .1 gives .08. The logs of real runs show at most
     .15, a mixture of experts."""
+    least_kl: float = 0.002
+    """Divergence below which rounding may be the reason, where hardly any entropy is left."""
+    least_logprob: float = 0.01
+    """The same for the mean |log p - log p'|."""
     min_readings: int = 5
     """Minimum readings for the level of a divergence, which a few tokens can dominate."""
     min_grown_difference: float = 0.3
@@ -298,9 +303,16 @@ class EngineMismatch(Rule):
         entropy = chart.series(current_metric(chart, ENTROPY_METRICS))
         if name is None or len(chart.series(name)) < 2 * RECENT or not len(entropy):
             return None
-        least = self.logprob_of_entropy if name == _LOGPROBS else self.kl_of_entropy
-        series, nats = chart.series(name), entropy.level(2 * RECENT)
-        if not series.last >= least * nats / 2 or not series.level(2 * RECENT) >= least * nats > 0:
+        nats = entropy.level(2 * RECENT)
+        if name == _LOGPROBS:
+            least = max(self.logprob_of_entropy * nats, self.least_logprob)
+        else:
+            least = max(self.kl_of_entropy * nats, self.least_kl)
+        differences = chart.series(_MEAN)
+        if len(differences) and not differences.level(2 * RECENT) >= ORDINARY[_MEAN]:
+            return None  # the gap is that of unlikely tokens alone
+        series = chart.series(name)
+        if not series.last >= least / 2 or not series.level(2 * RECENT) >= least or not nats > 0:
             return None
         share = series.level(2 * RECENT) / nats
         gap = "log-probabilities differ by" if name == _LOGPROBS else "diverge by"
