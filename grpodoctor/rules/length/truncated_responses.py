@@ -43,8 +43,8 @@ class TruncatedResponses(Rule):
         several times since the start of the run. The finding is critical if nearly all are
         truncated. It ends while the share falls over the whole run and the reward rises: the policy
         learns to answer within the limit. Where the prompts are solved all the same, it is a note:
-        the answer comes before the limit. A tenth or more in all parts of the run is a note too, and
-        so is a growing share below a fifth while training and held-out outcome are at their best.
+        the answer comes before the limit. A tenth or more in all parts of the run is a note too.
+        So is a growing share below a fifth while training and held-out outcome are at their best.
         In a run of fewer than 40 readings, the latest three count: a share far above its lowest
         level while the outcome falls; see REW015.
 

@@ -51,8 +51,8 @@ class RewardIsLength(Rule):
         In a task whose answer is a length, the two move together as well; so they do in a game that
         pays for each turn that the policy survives, in a log without the number of turns. Truncated
         responses are long and earn nothing, so the rule ignores a negative correlation while
-        responses are truncated. Prompts that became harder make wrong responses longer, but within a
-        few steps all responses.
+        responses are truncated. Prompts that became harder may make wrong responses longer; then
+        the mean length grows at once, and the rule is quiet.
 
     References:
         Singhal et al. 2023, A Long Way to Go, arXiv 2310.03716.

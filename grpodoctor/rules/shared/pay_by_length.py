@@ -70,22 +70,26 @@ def longer_earn_less(chart: Chart) -> PayByLength | None:
     if reward.steps(count) != steps:
         return None
     values, advantages = reward.tail(count), [sign * value for value in series.tail(count)]
+    found = _change(steps, values, advantages)
+    if found is None:
+        return None
+    lost = found.advantage_before - found.advantage_after
+    if not now <= found.advantage_before - _LEFT * lost:
+        return None
+    return found if _is_as_long(chart.series(_LENGTH), found.step) else None
+
+
+def _change(steps: list[int], values: list[float], advantages: list[float]) -> PayByLength | None:
+    """The step at which the reward and the advantage of a token fell beyond chance."""
     if not math.isfinite(math.fsum(values) + math.fsum(advantages)):
         return None
     at = _deepest_fall(values)
-    if at is None:
+    if at is None or not (_is_certain(values, at) and _is_certain(advantages, at)):
         return None
     before, after = _levels(values, at)
-    advantage_before, advantage_after = _levels(advantages, at)
-    if not 0 < before or not after <= (1 - _LOST) * before:
+    if not before > 0 or not after <= (1 - _LOST) * before:
         return None
-    if not (_is_certain(values, at) and _is_certain(advantages, at)):
-        return None
-    if not now <= advantage_before - _LEFT * (advantage_before - advantage_after):
-        return None
-    if not _is_as_long(chart.series(_LENGTH), steps[at]):
-        return None
-    return PayByLength(steps[at], before, after, advantage_before, advantage_after)
+    return PayByLength(steps[at], before, after, *_levels(advantages, at))
 
 
 def _deepest_fall(values: list[float]) -> int | None:
