@@ -13,7 +13,6 @@ from grpodoctor.rules.shared.run_health import (
     RECENT,
     first_step_where,
     has_improved,
-    is_near_best,
     is_solved,
     outcome_metric,
     outcome_noun,
@@ -44,7 +43,7 @@ class TruncatedResponses(Rule):
         truncated. It ends while the share falls over the whole run and the reward rises: the policy
         learns to answer within the limit. Where the prompts are solved all the same, it is a note:
         the answer comes before the limit. A tenth or more in all parts of the run is a note too.
-        So is a growing share below a fifth while training and held-out outcome are at their best.
+        So is a growing share below a fifth while the held-out outcome rose and is at its best.
         In a run of fewer than 40 readings, the latest three count: a share far above its lowest
         level while the outcome falls; see REW015.
 
@@ -252,9 +251,8 @@ class TruncatedResponses(Rule):
 
 
 def _does_no_harm(chart: Chart) -> bool:
-    """Whether the outcome is at its best, in training and on held-out prompts, where it rose."""
-    outcome = chart.series(outcome_metric(chart) or "")
-    return is_near_best(outcome) and any(is_at_risen_best(chart.series(name)) for name in HELDOUT)
+    """Whether the held-out outcome rose and is at its best; training prompts may become harder."""
+    return any(is_at_risen_best(chart.series(name)) for name in HELDOUT)
 
 
 def _change_text(start: float, share: float) -> str:

@@ -32,7 +32,7 @@ class RewardIsLength(Rule):
         best level.
 
         A step at which the reward fell and the mean advantage of a token as well, or minus the
-        loss where that is an average over tokens, while responses were no longer than before: since
+        loss where that is an average over tokens, while responses were as long as before: since
         then longer responses earn less.
 
     Why it matters:
@@ -40,8 +40,9 @@ class RewardIsLength(Rule):
         learns to write long or short responses; the reward rises as in any good run.
 
     Evidence it needs:
-        `reward/mean` and `length/mean`. Optional: `reward/component/<name>/mean`,
-        `length/truncated_rate`, `environment/turns_mean`, `advantage/mean`, `optimizer/loss`.
+        `reward/mean` or `accuracy/train`, and `length/mean`. Optional:
+        `reward/component/<name>/mean`, `length/truncated_rate`, `environment/turns_mean`,
+        `advantage/mean`, `optimizer/loss`.
 
     Remedies:
         Check the reward function and the weight of its length term. Since a step: look for a
@@ -68,7 +69,7 @@ class RewardIsLength(Rule):
         "repetition",
     )
     summary: ClassVar[str] = "The reward follows the length of the responses."
-    inputs: ClassVar[tuple[Need, ...]] = (_REWARD, _LENGTH)
+    inputs: ClassVar[tuple[Need, ...]] = ((_REWARD, "accuracy/train"), _LENGTH)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
     references: ClassVar[tuple[str, ...]] = ("arXiv 2310.03716",)
     persistence: ClassVar[int] = 3
@@ -104,12 +105,13 @@ class RewardIsLength(Rule):
         found = longer_earn_less(chart)
         if found is None:
             return None
+        noun = "reward" if len(chart.series(_REWARD)) else "accuracy"
         text = (
-            f"Since step {found.step} longer responses earn less: reward fell from "
+            f"Since step {found.step} longer responses earn less: {noun} fell from "
             f"{found.before:.2g} to {found.after:.2g}, a token's advantage from "
             f"{found.advantage_before:.2g} to {found.advantage_after:.2g}."
         )
-        metrics = (_REWARD, _LENGTH, "advantage/mean", "optimizer/loss")
+        metrics = (_REWARD, "accuracy/train", _LENGTH, "advantage/mean", "optimizer/loss")
         evidence, first = cite_all(chart, *metrics), found.step
         return Sighting("warning", text, evidence, find_onset=lambda: first)
 

@@ -16,8 +16,10 @@ from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.series import WINDOW, Series
 
-_REWARD, _LOSS, _ADVANTAGE = "reward/mean", "optimizer/loss", "advantage/mean"
-_LENGTH, _CLIPS = "length/mean", ("clip/any_rate", "clip/low_rate", "clip/high_rate")
+_REWARD, _ACCURACY = "reward/mean", "accuracy/train"
+_LOSS, _ADVANTAGE = "optimizer/loss", "advantage/mean"
+_LENGTH, _TRUNCATED = "length/mean", "length/truncated_rate"
+_CLIPS = ("clip/any_rate", "clip/low_rate", "clip/high_rate")
 
 _LATEST = 20
 """Readings that show the relation now."""
@@ -34,9 +36,12 @@ _LEFT = 1 / 3
 """Share of the change of the loss that is left: the policy learns to write shorter responses."""
 _AT_ONCE = 3
 """Readings of the length before and after the step: it may have been growing."""
-_LONGER = 1.15
-"""Multiple of the length above which responses changed with the reward: the prompts became harder,
-or the policy is another one."""
+_CHANGED = 1.3
+"""Factor of the length from which responses changed with the reward: the prompts became harder, a
+limit was lowered, or the policy is another one. With batches whose mean scatters by a tenth, chance
+gives it to one pair of three in a hundred."""
+_MORE_CUT = 0.05
+"""Growth of the truncated share from which a limit may be the reason."""
 _MOST_CLIPPED = 0.02
 """Clip fraction up to which ratios are 1."""
 
@@ -58,6 +63,8 @@ def longer_earn_less(chart: Chart) -> PayByLength | None:
     name = _ADVANTAGE if chart.is_fresh(_ADVANTAGE) else _LOSS
     sign = 1 if name == _ADVANTAGE else -1
     series, reward = chart.series(name), chart.series(_REWARD)
+    if not len(reward):
+        reward = chart.series(_ACCURACY)
     if len(series) < _BEFORE + _NEARBY or not chart.is_fresh(name):
         return None
     now = sign * series.mean(_LATEST)
@@ -76,7 +83,7 @@ def longer_earn_less(chart: Chart) -> PayByLength | None:
     lost = found.advantage_before - found.advantage_after
     if not now <= found.advantage_before - _LEFT * lost:
         return None
-    return found if _is_as_long(chart.series(_LENGTH), found.step) else None
+    return found if _are_the_same(chart, found.step) else None
 
 
 def _change(steps: list[int], values: list[float], advantages: list[float]) -> PayByLength | None:
@@ -117,10 +124,17 @@ def _is_certain(values: list[float], at: int) -> bool:
     return before - after > _ERRORS * error
 
 
-def _is_as_long(length: Series, step: int) -> bool:
-    """Whether responses were no longer right after a step than right before it."""
-    before = [value for at, value in length if at < step][-_AT_ONCE:]
-    after = [value for at, value in length if at >= step][:_AT_ONCE]
-    if not before or not after:
+def _are_the_same(chart: Chart, step: int) -> bool:
+    """Whether responses were as long right after a step as right before it, and cut as often."""
+    before, after = _around(chart.series(_LENGTH), step)
+    cut_before, cut_after = _around(chart.series(_TRUNCATED), step)
+    if not before > 0 or cut_after - cut_before >= _MORE_CUT:
         return False
-    return statistics.fmean(after) <= _LONGER * statistics.fmean(before)
+    return 1 / _CHANGED <= after / before <= _CHANGED
+
+
+def _around(series: Series, step: int) -> tuple[float, float]:
+    """Means right before a step and from it on; zeros if there are none."""
+    before = [value for at, value in series if at < step][-_AT_ONCE:]
+    after = [value for at, value in series if at >= step][:_AT_ONCE]
+    return (statistics.fmean(before), statistics.fmean(after)) if before and after else (0.0, 0.0)
