@@ -20,16 +20,21 @@ from grpodoctor.preflight.answers.answer_variants import (
     response_variants,
     variant_of,
 )
-from grpodoctor.preflight.answers.asked_layouts import lost_form
+from grpodoctor.preflight.answers.asked_layouts import LAST_BREAK, lost_form
 from grpodoctor.preflight.answers.constructed_answers import (
     FORMATS,
     format_answer,
     with_reasoning,
 )
 from grpodoctor.preflight.answers.reference_answers import REQUESTED, ReferenceAnswers
-from grpodoctor.preflight.answers.requested_formats import quoted_labels, quoted_places
+from grpodoctor.preflight.answers.requested_formats import (
+    quoted_labels,
+    quoted_places,
+    shown_tag,
+)
 from grpodoctor.preflight.answers.reward_relations import refused_alternatives
 from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.checks.reward.changed_responses import lost_by_changes
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
@@ -151,13 +156,28 @@ class ExactMatchReward(Check):
         reward, answers = usable
         return (
             *self._other_spellings(context, reward, answers),
-            *(
-                [*self._line_breaks(context, reward, answers)]
-                or [*self._layout(context, reward, answers)]
-            ),
+            *self._form(context, reward, answers),
             *self._asked_format(reward, answers),
             *self._alternatives(reward, answers),
+            *self._changed(context, reward, answers),
         )
+
+    def _form(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        """Reasoning of several lines, and the white space of the layout."""
+        reasoning = [*self._line_breaks(context, reward, answers)]
+        layout = [*self._layout(context, reward, answers)]
+        yield from reasoning
+        yield from [each for each in layout if not reasoning or LAST_BREAK in each.summary]
+
+    def _changed(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        """Changes of the response that a reward must not notice."""
+        reasons = _most(context.rows, lambda text: bool(_ASKS_FOR_REASONS.search(text)))
+        if not answers.is_graded:
+            yield from lost_by_changes(reward, answers, _recognized(answers), reasons=reasons)
 
     def _other_spellings(
         self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
@@ -261,6 +281,11 @@ class ExactMatchReward(Check):
         yield from self._format_of_some(reward, answers, prompts, list(marks))
         if marks or answers.format_name.startswith(REQUESTED):
             return
+        for tag, spellings in shown_tag(prompts).items():
+            share = min(self._share_lost_in(reward, answers, form) for form in spellings)
+            if tag not in answers.answer_format and share >= self.min_lost_share:
+                yield _unread_finding("critical", tag, share, answers)
+                return
         forms = quoted_places(prompts) or quoted_labels(prompts)
         lost = {form: self._share_lost_in(reward, answers, form) for form in forms}
         if lost and min(lost.values()) >= self.min_lost_share:

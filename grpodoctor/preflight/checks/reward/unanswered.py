@@ -12,6 +12,7 @@ from grpodoctor.preflight.answers.free_responses import (
     score_free_responses,
     unscored_value,
 )
+from grpodoctor.preflight.checks.reward.changed_responses import changed_by_white_space
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.trainer.rewards.user_reward import UserReward
@@ -32,7 +33,9 @@ def free_findings(
         advice: what to do about a verdict that pays.
     """
     free = score_free_responses(reward, rows)
-    yield from _of_free_responses(free, advice) if free else ()
+    if free:
+        yield from _of_free_responses(free, advice)
+        yield from changed_by_white_space(reward, free.rows, free.texts, free.rewards)
     column, value, count = unscored_value(reward, rows[:_SEARCHED_ROWS])
     if column:
         yield CheckFinding(

@@ -15,7 +15,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
 )
 from grpodoctor.preflight.answers.multiple_choice import letter_of_number
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
-from grpodoctor.preflight.answers.requested_formats import requested_tags
+from grpodoctor.preflight.answers.requested_formats import OF_THOUGHTS, requested_tags
 from grpodoctor.preflight.answers.source_tags import tags_read
 from grpodoctor.preflight.answers.test_calls import tested_function
 from grpodoctor.preflight.base import Check
@@ -38,7 +38,6 @@ _MARKS: Mapping[str, str] = {"<answer>": "answer>", "####": "####", "\\boxed": "
 _WRITTEN_UNASKED = frozenset({"\\boxed"})
 """Models that were trained on mathematics write a box without being asked."""
 _MAX_ROWS = 500
-_OF_THOUGHTS = frozenset({"think", "thinking", "reasoning", "thought", "scratchpad"})
 _TRIED_ROWS = 4
 """Rows on which the text of the EOS token is tried in every format."""
 _SHOWN = 4
@@ -119,9 +118,9 @@ class UnreachableFormat(Check):
 
     def _other_tags(self, context: PreflightContext) -> Iterator[CheckFinding]:
         """Tags that the reward reads and no prompt names, while the prompts ask for others."""
-        read = set(tags_read(context.reward.spec)) - _OF_THOUGHTS if context.reward else set()
+        read = set(tags_read(context.reward.spec)) - OF_THOUGHTS if context.reward else set()
         rows = list(spread_rows(context.rows, _MAX_ROWS))
-        asked = set(requested_tags(["\n".join(row.texts()) for row in rows])) - _OF_THOUGHTS
+        asked = set(requested_tags(["\n".join(row.texts()) for row in rows])) - OF_THOUGHTS
         if not read or not asked or read & asked:
             return
         texts = [_prompt_text(context, row) for row in rows]
