@@ -43,7 +43,7 @@ def harmless_changes(
     """
     text = format_answer(form, answer)
     yield LAST_LINE_BREAK, f"{text}\n"
-    fence = _FENCE.search(form)
+    fence = None if "</" in form else _FENCE.search(form)
     is_json = _is_object(answer)
     if (fence or "\\boxed" in form) and not _ENDS_WITH.search(prompt):
         yield TEXT_BEHIND, f"{text}\n{_SENTENCE}"

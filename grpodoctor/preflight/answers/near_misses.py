@@ -18,6 +18,9 @@ from grpodoctor.preflight.answers.undeserving_answers import parts_of
 from grpodoctor.preflight.texts.normal_form import number_of
 
 MISSING_FIELD = "an object without its last field"
+MORE_FIELDS = "an object with further fields"
+MORE_THAN_RIGHT = frozenset({MORE_FIELDS})
+"""Answers that may be right; only a higher reward than that of the right one is a fault."""
 OTHER_CALL = "a call of another tool"
 LIST_AND_MORE = "the right list and one element more"
 OTHER_VALUE_IN_QUERY = "a query with another value"
@@ -30,6 +33,8 @@ OPPOSITE_SIGN = "the number with the opposite sign"
 OPPOSITE_ORDER = "the list in the opposite order"
 _MAX_PATHS = 8
 """Fields of an object that are changed one by one."""
+_FURTHER = 6
+"""Fields that no prompt asks for."""
 _FAR = 0.3
 """How far a changed number is from the right one: further than any tolerance."""
 _MAX_LETTERS = 4000
@@ -94,6 +99,9 @@ def _objects(answer: str, content: Any, answers: Sequence[str]) -> Iterator[tupl
     changed = _copy(content)
     if _drop_last(changed):
         yield MISSING_FIELD, json.dumps(changed)
+    if isinstance(content, dict) and not calls:
+        further = {f"field_{number}": "more" for number in range(_FURTHER)}
+        yield MORE_FIELDS, json.dumps({**content, **further})
     names = [call.name for each in answers for call in calls_in(each)]
     other_names = [name for name in names if calls and name != calls[0].name]
     if other_names:

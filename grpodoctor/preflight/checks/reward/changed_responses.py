@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers.constructed_answers import wrong_answer
+from grpodoctor.preflight.answers.constructed_answers import format_answer, wrong_answer
 from grpodoctor.preflight.answers.harmless_changes import (
     DRAFT,
     FENCED,
@@ -20,6 +20,7 @@ from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
 from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.trainer.rewards.user_reward import RewardInput, UserReward
 
+_THOUGHT = "<think>\nFirst I read the question.\n</think>"
 _MAX_ROWS = 16
 _MIN_ROWS = 5
 _MAX_LOST = 0.1
@@ -83,6 +84,38 @@ def lost_by_changes(
                 *(f"{kind}: {text[-_MAX_CHARACTERS:]!r}" for kind, (_, text) in lost.items()),
             ),
             {"lost": worst},
+        )
+
+
+def lost_behind_thought(
+    reward: UserReward, answers: ReferenceAnswers, rows: Sequence[int]
+) -> Iterator[CheckFinding]:
+    """A thought in tags that costs the answer behind it, also where a part is earned.
+
+    Args:
+        reward: the reward function.
+        answers: the data's answers.
+        rows: rows whose correct answer is rewarded.
+    """
+    chosen = rows[:_MAX_ROWS]
+    if len(chosen) < _MIN_ROWS or "<think>" in answers.answer_format:
+        return
+    texts = [
+        f"{_THOUGHT}\n{format_answer(answers.answer_format, answers.answers[at])}" for at in chosen
+    ]
+    try:
+        rewards = reward([answers.rows[at] for at in chosen], texts)
+    except DataError:  # REW103 reports it
+        return
+    losing = [part for part in answers.lost_parts(chosen, rewards.total) if part > _MAX_LOST]
+    if len(losing) > _MIN_SHARE * len(chosen):
+        lost = sum(losing) / len(losing)
+        yield CheckFinding(
+            "warning",
+            f"Correct answers behind a thought in <think> lose {lost:.0%} of their reward.",
+            ("Score what follows </think>, such as text.split('</think>')[-1].",),
+            (f"full reward: {answers.answer_format!r:.120}", f"less: {texts[0][:120]!r}"),
+            {"lost": lost},
         )
 
 

@@ -6,12 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers.constructed_answers import format_answer
-from grpodoctor.preflight.answers.near_misses import near_misses
+from grpodoctor.preflight.answers.constructed_answers import format_answer, wrong_answer
+from grpodoctor.preflight.answers.near_misses import MORE_THAN_RIGHT, near_misses
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
 from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
+THOUGHT = "the right answer in the thought, and a wrong one behind it"
+_MIN_LETTERS = 4
+"""Letters of an answer that no text contains by accident."""
 _MAX_ROWS = 24
 _MIN_ROWS = 5
 _SHOWN = 3
@@ -23,6 +26,15 @@ _MIN_SHARE = 0.5
 def ignored_places(reward: UserReward, answers: ReferenceAnswers) -> Iterator[CheckFinding]:
     """Places of the answers that do not count, one finding for all of them."""
     survivors = dict(_survivors(reward, answers))
+    for kind in MORE_THAN_RIGHT.intersection(survivors):
+        share, example = survivors.pop(kind)
+        yield CheckFinding(
+            "warning",
+            f"{kind}: earns more than the right answer in {share:.0%} of the rows.",
+            ("Let what nobody asked for cost reward, or count it as nothing; check the sign.",),
+            (example,),
+            {"share": share},
+        )
     if not survivors:
         return
     kinds = sorted(survivors, key=lambda kind: -survivors[kind][0])
@@ -54,6 +66,9 @@ def _survivors(
         answer, prompt = answers.answers[at], answers.rows[at].prompt
         for kind, text in near_misses(answer, answers.answers, prompt, turn):
             by_kind[kind].append((at, format_answer(answers.answer_format, text)))
+        if "<think>" not in answers.answer_format and len(answer) >= _MIN_LETTERS:
+            wrong = format_answer(answers.answer_format, wrong_answer(answer, answers.answers))
+            by_kind[THOUGHT].append((at, f"<think>\n{answer}\n</think>\n{wrong}"))
     for kind, tried in by_kind.items():
         if len(tried) < _MIN_ROWS:
             continue
@@ -64,7 +79,8 @@ def _survivors(
         paid = [
             text
             for (at, text), value in zip(tried, rewards.total, strict=True)
-            if value >= answers.rewards[at]
+            if value > answers.rewards[at]
+            or (value == answers.rewards[at] and kind not in MORE_THAN_RIGHT)
         ]
         if len(paid) >= _MIN_SHARE * len(tried):
             yield kind, (len(paid) / len(tried), paid[0][:_MAX_CHARACTERS])
