@@ -16,8 +16,8 @@ from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 _SHOWN = 5
 _WORDS = re.compile(
     r"\b(?:at least|more than|no (?:fewer|less) than|not (?:fewer|less) than|minimum of|exactly|"
-    r"about|around|approximately|roughly) (\d{2,3}(?:,?\d{3})?)[ -]words?\b|"
-    r"\b(?:an?|one) (\d{2,3}(?:,?\d{3})?)[ -]words? (?:\w+ )?(?:essay|text|story|article|report|"
+    r"about|around|approximately|roughly) (\d{1,3},\d{3}|\d{2,5})[ -]words?\b|"
+    r"\b(?:an?|one) (\d{1,3},\d{3}|\d{2,5})[ -]words? (?:\w+ )?(?:essay|text|story|article|report|"
     r"letter|summary|answer|response)\b",
     re.IGNORECASE,
 )

@@ -35,7 +35,7 @@ from grpodoctor.preflight.answers.requested_formats import (
     shown_tag,
 )
 from grpodoctor.preflight.answers.reward_relations import refused_alternatives
-from grpodoctor.preflight.answers.source_tags import tags_read
+from grpodoctor.preflight.answers.source_tags import knows_thoughts
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.reward.changed_responses import (
     lost_behind_thought,
@@ -187,7 +187,7 @@ class ExactMatchReward(Check):
         reasons = _most(context.rows, lambda text: bool(_ASKS_FOR_REASONS.search(text)))
         if not answers.is_graded:
             yield from lost_by_changes(reward, answers, _recognized(answers), reasons=reasons)
-        if _most(context.rows, lambda text: "<think>" in text) or "think" in tags_read(reward.spec):
+        if knows_thoughts(reward, context.rows):
             yield from lost_behind_thought(reward, answers, _recognized(answers))
 
     def _other_spellings(

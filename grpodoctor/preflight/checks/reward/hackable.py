@@ -51,6 +51,7 @@ from grpodoctor.preflight.answers.reward_relations import (
     limitless_growth,
     truncated_numbers,
 )
+from grpodoctor.preflight.answers.source_tags import knows_thoughts
 from grpodoctor.preflight.answers.stated_answers import final_answer, rows_stating_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.reward.unanswered import free_findings
@@ -233,8 +234,20 @@ class HackableReward(Check):
             *_paid_targets(answers),
             *self._relations(context, context.reward, answers),
             *(folded := self._folded(findings)),
-            *(() if _is_constant(folded) else ignored_places(context.reward, answers)),
+            *self._wrong_in_one_place(context, context.reward, answers, folded),
         ]
+
+    def _wrong_in_one_place(
+        self,
+        context: PreflightContext,
+        reward: UserReward,
+        answers: ReferenceAnswers,
+        others: Sequence[CheckFinding],
+    ) -> Iterator[CheckFinding]:
+        """Places of the answer that do not count, unless wrong answers are paid anyway."""
+        if not _is_constant(others):
+            thinks = knows_thoughts(reward, context.rows)
+            yield from ignored_places(reward, answers, thinks=thinks)
 
     def _without_answers(
         self, context: PreflightContext, reward: UserReward

@@ -23,9 +23,17 @@ _MIN_SHARE = 0.5
 """Share of rows in which a wrong place is not seen: some changes give an equal answer by chance."""
 
 
-def ignored_places(reward: UserReward, answers: ReferenceAnswers) -> Iterator[CheckFinding]:
-    """Places of the answers that do not count, one finding for all of them."""
-    survivors = dict(_survivors(reward, answers))
+def ignored_places(
+    reward: UserReward, answers: ReferenceAnswers, *, thinks: bool
+) -> Iterator[CheckFinding]:
+    """Places of the answers that do not count, one finding for all of them.
+
+    Args:
+        reward: the reward function.
+        answers: the data's answers.
+        thinks: whether prompts or the function know a thought in tags.
+    """
+    survivors = dict(_survivors(reward, answers, thinks=thinks))
     for kind in MORE_THAN_RIGHT.intersection(survivors):
         share, example = survivors.pop(kind)
         yield CheckFinding(
@@ -53,7 +61,7 @@ def ignored_places(reward: UserReward, answers: ReferenceAnswers) -> Iterator[Ch
 
 
 def _survivors(
-    reward: UserReward, answers: ReferenceAnswers
+    reward: UserReward, answers: ReferenceAnswers, *, thinks: bool
 ) -> Iterator[tuple[str, tuple[float, str]]]:
     """Kinds of wrong answers that most rows pay like the right one; their share and an example."""
     right = [
@@ -66,7 +74,7 @@ def _survivors(
         answer, prompt = answers.answers[at], answers.rows[at].prompt
         for kind, text in near_misses(answer, answers.answers, prompt, turn):
             by_kind[kind].append((at, format_answer(answers.answer_format, text)))
-        if "<think>" not in answers.answer_format and len(answer) >= _MIN_LETTERS:
+        if thinks and "<think>" not in answers.answer_format and len(answer) >= _MIN_LETTERS:
             wrong = format_answer(answers.answer_format, wrong_answer(answer, answers.answers))
             by_kind[THOUGHT].append((at, f"<think>\n{answer}\n</think>\n{wrong}"))
     for kind, tried in by_kind.items():
