@@ -33,6 +33,8 @@ class ConfigResults:
     """Framework of the config; empty if the user gave none."""
     max_prompt_length: int | None = None
     """Longest prompt in tokens that the trainer takes; None if the config does not say."""
+    max_length: int | None = None
+    """Longest response in tokens; None if the config does not say."""
     batch_prompts: int | None = None
     """Prompts of one step; None if the config does not say."""
     stop_strings: tuple[str, ...] = ()
@@ -83,6 +85,7 @@ def check_config(
         ),
         framework=framework.name,
         max_prompt_length=_count(result, "max_prompt_length"),
+        max_length=_count(result, "max_length"),
         batch_prompts=_count(result, "prompts_per_batch"),
         stop_strings=stop_strings(settings),
     )

@@ -88,6 +88,8 @@ class PreflightContext:
     """Framework of the run's config; empty if no config was given."""
     max_prompt_length: int | None = None
     """Longest prompt in tokens that the run's config allows; None if it is not known."""
+    max_length: int | None = None
+    """Longest response in tokens in the run's config; None if it is not known."""
     batch_prompts: int | None = None
     """Prompts of one step in the run's config; None if it is not known."""
     stop_strings: tuple[str, ...] = ()

@@ -174,6 +174,7 @@ def _open_context(
             answer_column=inferred.column if inferred else request.columns.answer,
             framework=config.framework,
             max_prompt_length=config.max_prompt_length,
+            max_length=config.max_length,
             batch_prompts=config.batch_prompts,
             stop_strings=config.stop_strings,
             settings=request.settings,

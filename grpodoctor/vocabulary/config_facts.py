@@ -60,6 +60,17 @@ CONFIG_FACTS: dict[str, Knob] = {
         Knob("sequence_ratio_weights_tokens", "Response-level ratios with a mean over all tokens."),
         Knob("critic_pretraining", "Steps in which only the critic learns.", 0, 1e9, integer=True),
         Knob("tool_tokens_in_loss", "Tokens of tools and environments are in the loss."),
+        Knob("batch_responses", "Responses of a rollout batch.", 1, 1e9, integer=True),
+        Knob("update_responses", "Responses of one optimizer step.", 1, 1e9, integer=True),
+        Knob("learner_devices", "Devices that share an optimizer step.", 1, 1e9, integer=True),
+        Knob(
+            "device_responses", "Responses of one pass of a learner's device.", 1, 1e9, integer=True
+        ),
+        Knob(
+            "learner_length", "Longest prompt plus response of the learner.", 1, 1e9, integer=True
+        ),
+        Knob("total_steps", "Optimizer steps or batches of the run.", 1, 1e9, integer=True),
+        Knob("warmup_steps", "Steps in which the learning rate rises.", 0, 1e9, integer=True),
         Knob("pretrained_model", "The run starts from a pretrained model."),
     )
 }

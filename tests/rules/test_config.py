@@ -119,6 +119,21 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
             {"group_size": 6, "responses_per_process": 3},
         ],
     ),
+    "CFG017": (
+        [
+            {"update_responses": 2048, "batch_responses": 1024},
+            {"update_responses": 96, "batch_responses": 256},
+            {"update_responses": 300, "batch_responses": 300, "learner_devices": 8},
+            {"update_responses": 512, "learner_devices": 96},
+            {"update_responses": 512, "learner_devices": 8, "device_responses": 24},
+        ],
+        [
+            {"update_responses": 512, "batch_responses": 1024, "learner_devices": 8,
+             "device_responses": 4},
+            {"update_responses": 512, "batch_responses": 512},
+            {"update_responses": 512},
+        ],
+    ),
     "CFG020": (
         [{"temperature": 0.7, "learner_temperature": 1.0}],
         [{"temperature": 1.0, "learner_temperature": 1.0},
@@ -149,8 +164,14 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
     "CFG023": ([{"repetition_penalty": 1.05}], [{"repetition_penalty": 1.0}]),
     "CFG024": ([{"ignores_end_token": True}], [{"ignores_end_token": False}]),
     "CFG025": (
-        [{"max_length": 1024, "max_prompt_length": 512, "context_length": 1024}],
-        [{"max_length": 1024, "max_prompt_length": 512, "context_length": 1536}],
+        [
+            {"max_length": 1024, "max_prompt_length": 512, "context_length": 1024},
+            {"max_length": 2048, "context_length": 1024},
+        ],
+        [
+            {"max_length": 1024, "max_prompt_length": 512, "context_length": 1536},
+            {"max_length": 1024, "context_length": 1024},
+        ],
     ),
     "CFG026": (
         [
@@ -163,6 +184,19 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
         ],
     ),
     "CFG027": ([{"tool_tokens_in_loss": True}], [{"tool_tokens_in_loss": False}]),
+    "CFG028": (
+        [
+            {"learner_length": 2048, "context_length": 4096},
+            {"learner_length": 2048, "max_length": 2048, "max_prompt_length": 512},
+            {"learner_length": 2048, "max_length": 4096},
+        ],
+        [
+            {"learner_length": 4096, "max_length": 3072, "max_prompt_length": 1024},
+            {"learner_length": 4096, "context_length": 4096, "max_length": 4096},
+            {"learner_length": 2048, "max_length": 2048, "max_prompt_length": 512,
+             "context_length": 2048},
+        ],
+    ),
     "CFG030": (
         [{"loss": "ppo_clip", "old_logprobs": "sampler", "updates_per_batch": 4}],
         [
@@ -251,6 +285,16 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
     "CFG056": (
         [{"entropy_coefficient": 0.3}],
         [{"entropy_coefficient": 0.05}, {"entropy_coefficient": -0.3}],
+    ),
+    "CFG057": (
+        [
+            {"warmup_steps": 500, "total_steps": 200},
+            {"warmup_steps": 100, "total_steps": 200},
+        ],
+        [
+            {"warmup_steps": 20, "total_steps": 200},
+            {"warmup_steps": 0, "total_steps": 200},
+        ],
     ),
     "CFG060": ([{"learning_rate": 1.0}], [{"learning_rate": 0.1}, PLAIN]),
 }  # fmt: skip

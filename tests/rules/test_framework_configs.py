@@ -97,6 +97,24 @@ FAULTY += [
     *((name, {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4,
               "num_generations": 6}, "CFG016") for name in ("trl", "ms-swift")),
     ("trl", {"model_name_or_path": "Qwen/Qwen2.5-1.5B", "learning_rate": 2e-4}, "CFG050"),
+    ("verl", {**GRPO, "data.train_batch_size": 128, f"{ACTOR}.ppo_mini_batch_size": 256},
+     "CFG017"),
+    ("verl", {**GRPO, f"{ROLLOUT}.n": 5, "data.train_batch_size": 60,
+              f"{ACTOR}.ppo_mini_batch_size": 60, "trainer.n_gpus_per_node": 8,
+              "trainer.nnodes": 1}, "CFG017"),
+    ("skyrl", {"trainer.train_batch_size": 64, "trainer.policy_mini_batch_size": 128,
+               "generator.n_samples_per_prompt": 8}, "CFG017"),
+    ("nemo-rl", {"grpo.num_prompts_per_step": 32, "grpo.num_generations_per_prompt": 8,
+                 "policy.train_global_batch_size": 512}, "CFG017"),
+    ("ms-swift", {"max_length": 512, "max_completion_length": 2048, "vllm_max_model_len": 1024},
+     "CFG025"),
+    ("verl", {**GRPO, "data.max_prompt_length": 1024, "data.max_response_length": 8192,
+              f"{ACTOR}.use_dynamic_bsz": True, f"{ACTOR}.ppo_max_token_len_per_gpu": 4096},
+     "CFG028"),
+    ("prime-rl", {"trainer.model.seq_len": 2048, "orchestrator.seq_len": 4096,
+                  "orchestrator.group_size": 8}, "CFG028"),
+    *((name, {"warmup_steps": 500, "max_steps": 200, "num_generations": 8}, "CFG057")
+      for name in ("trl", "ms-swift")),
 ]  # fmt: skip
 
 KL_KEYS: dict[str, tuple[str, dict[str, Setting]]] = {

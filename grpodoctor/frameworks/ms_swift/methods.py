@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.combined_settings import count_only
 from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
 from grpodoctor.frameworks.trl.methods import read_responses
 from grpodoctor.frameworks.written_settings import (
@@ -171,6 +172,9 @@ FACTS = (
     KnobMapping("lora_rank", "lora_rank", read=_read_rank, default=8),
     KnobMapping("responses_per_process", "per_device_train_batch_size", read=read_responses),
     KnobMapping("context_length", "vllm_max_model_len"),
+    KnobMapping("max_prompt_length", "max_length"),
+    KnobMapping("total_steps", "max_steps", read=count_only),
+    KnobMapping("warmup_steps", "warmup_steps", read=count_only),
     KnobMapping("dual_clip", "delta"),
     KnobMapping("punishment_limit", "soft_max_length"),
     KnobMapping("overlong_buffer", "soft_cache_length"),

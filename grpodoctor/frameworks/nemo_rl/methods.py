@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpodoctor.frameworks.adapter_rank import rank_if_enabled
+from grpodoctor.frameworks.combined_settings import count_only, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
 from grpodoctor.frameworks.written_settings import (
     Lines,
@@ -143,6 +144,14 @@ FACTS = (
         "grpo.skip_reference_policy_logprobs_calculation",
         read={True: False, False: True},
     ),
+    KnobMapping(
+        "batch_responses",
+        "grpo.num_prompts_per_step",
+        read=product_with("grpo.num_generations_per_prompt"),
+    ),
+    KnobMapping("update_responses", "policy.train_global_batch_size", read=count_only),
+    KnobMapping("learner_length", "policy.max_total_sequence_length", read=count_only),
+    KnobMapping("total_steps", "grpo.max_num_steps", read=count_only),
     KnobMapping("context_length", f"{_GENERATION}.vllm_cfg.max_model_len"),
     KnobMapping(
         "staleness_limit", "grpo.async_grpo.max_trajectory_age_steps", read=_read_staleness

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpodoctor.frameworks.adapter_rank import rank_of_any
+from grpodoctor.frameworks.combined_settings import count_only, lowest_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
@@ -84,7 +85,20 @@ FACTS = (
         read=lambda setting, _: setting == 0,
     ),
     KnobMapping("staleness_limit", "orchestrator.max_off_policy_steps"),
-    KnobMapping("context_length", "trainer.model.seq_len"),
+    KnobMapping(
+        "context_length",
+        "orchestrator.seq_len",
+        other_keys=(
+            "seq_len",
+            "inference.vllm.max_model_len",
+            "inference.model.max_model_len",
+            "trainer.model.seq_len",
+        ),
+        read=lowest_with("inference.vllm.max_model_len", "inference.model.max_model_len"),
+    ),
+    KnobMapping("learner_length", "trainer.model.seq_len", other_keys=("seq_len",)),
+    KnobMapping("total_steps", "max_steps", read=count_only),
+    KnobMapping("warmup_steps", "trainer.scheduler.warmup_steps", read=count_only),
     KnobMapping(
         "lora_rank",
         "trainer.model.lora.rank",

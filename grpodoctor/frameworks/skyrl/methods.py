@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.combined_settings import count_only, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
@@ -215,6 +216,29 @@ FACTS = (
     KnobMapping("kl_estimator", f"{_ALGORITHM}.kl_estimator_type"),
     KnobMapping("dual_clip", f"{_ALGORITHM}.clip_ratio_c"),
     KnobMapping("max_prompt_length", "trainer.max_prompt_length"),
+    KnobMapping(
+        "batch_responses",
+        "trainer.train_batch_size",
+        read=product_with("generator.n_samples_per_prompt"),
+    ),
+    KnobMapping(
+        "update_responses",
+        "trainer.policy_mini_batch_size",
+        read=product_with("generator.n_samples_per_prompt"),
+    ),
+    KnobMapping(
+        "learner_devices",
+        "trainer.placement.policy_num_gpus_per_node",
+        read=product_with(
+            "trainer.placement.policy_num_nodes",
+            default=1,
+            per="trainer.policy.sequence_parallel_size",
+        ),
+    ),
+    KnobMapping("device_responses", "trainer.micro_train_batch_size_per_gpu"),
+    KnobMapping(
+        "warmup_steps", "trainer.policy.optimizer_config.num_warmup_steps", read=count_only
+    ),
     KnobMapping("context_length", "generator.inference_engine.engine_init_kwargs.max_model_len"),
     KnobMapping("staleness_limit", "trainer.fully_async.max_staleness_steps"),
     KnobMapping("lora_rank", "trainer.policy.model.lora.rank", default=0),

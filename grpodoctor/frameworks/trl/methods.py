@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.combined_settings import count_only
 from grpodoctor.frameworks.knob_mapping import KnobMapping
 from grpodoctor.frameworks.written_settings import (
     Lines,
@@ -235,6 +236,8 @@ FACTS = (
     KnobMapping("dual_clip", "delta"),
     KnobMapping("lora_rank", "use_peft", other_keys=("model_name_or_path",), read=_read_rank),
     KnobMapping("router_loss", "router_aux_loss_coef"),
+    KnobMapping("total_steps", "max_steps", read=count_only),
+    KnobMapping("warmup_steps", "warmup_steps", read=count_only),
     KnobMapping("responses_per_process", "per_device_train_batch_size", read=read_responses),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpodoctor.frameworks.adapter_rank import rank_of_any
+from grpodoctor.frameworks.combined_settings import count_if, count_only, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping
 from grpodoctor.frameworks.written_settings import (
     Lines,
@@ -23,6 +24,7 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 _MODEL = "actor_rollout_ref.model"
 _CORRECTION = "algorithm.rollout_correction"
 _LOSS = f"{ACTOR}.policy_loss"
+_ULYSSES = f"{ACTOR}.ulysses_sequence_parallel_size"
 _MEGATRON = f"+{ACTOR}.megatron.override_transformer_config"
 _REWARD = "in your own reward function (reward.custom_reward_function)"
 _NOT_ON_SAMPLER = (
@@ -228,6 +230,14 @@ METHODS = (
     ),
 )
 
+
+def _read_devices(setting: Setting, settings: Settings) -> Setting | None:
+    """Devices of all nodes that share an update; with Megatron, other keys divide them further."""
+    if settings.get(f"{ACTOR}.strategy", "fsdp") not in ("fsdp", "fsdp2"):
+        return None
+    return product_with("trainer.nnodes", default=1, per=_ULYSSES)(setting, settings)
+
+
 FACTS = (
     KnobMapping("greedy_sampling", f"{_ROLLOUT}.do_sample", read=_read_greedy, default=True),
     KnobMapping("top_p", f"{_ROLLOUT}.top_p"),
@@ -291,6 +301,27 @@ FACTS = (
     ),
     KnobMapping("dual_clip", f"{ACTOR}.clip_ratio_c"),
     KnobMapping("critic_pretraining", "trainer.critic_warmup"),
+    KnobMapping(
+        "batch_responses", "data.train_batch_size", read=product_with(f"{_ROLLOUT}.n", default=1)
+    ),
+    KnobMapping(
+        "update_responses",
+        f"{ACTOR}.ppo_mini_batch_size",
+        read=product_with(f"{_ROLLOUT}.n", default=1),
+    ),
+    KnobMapping("learner_devices", "trainer.n_gpus_per_node", read=_read_devices),
+    KnobMapping(
+        "device_responses",
+        f"{ACTOR}.ppo_micro_batch_size_per_gpu",
+        read=product_with(off=f"{ACTOR}.use_dynamic_bsz"),
+    ),
+    KnobMapping(
+        "learner_length",
+        f"{ACTOR}.ppo_max_token_len_per_gpu",
+        read=count_if(f"{ACTOR}.use_dynamic_bsz", factor=_ULYSSES),
+    ),
+    KnobMapping("total_steps", "trainer.total_training_steps", read=count_only),
+    KnobMapping("warmup_steps", f"{ACTOR}.optim.lr_warmup_steps", read=count_only),
     KnobMapping(
         "old_logprobs", f"{_CORRECTION}.bypass_mode", read={True: "sampler", False: "recompute"}
     ),

@@ -29,14 +29,20 @@ _ORDERED = re.compile(
 )
 _QUERY = re.compile(r"\s*(?:select|with|insert|update|delete)\b", re.IGNORECASE)
 _MIN_PROSE_WORDS = 8
+CASE = "case"
 REASONING_KIND = "reasoning before it"
 WITHOUT_DECIMALS = "no decimals"
 THOUSANDS = "thousands separators"
 ASKED_DATE = "the date format of the prompt"
 OTHER_JSON = "another layout of the JSON"
 PROMPT_LAYOUT = "the white space of the prompt"
-_BRACKETED = "({answer})"
-"""The place of an option in brackets."""
+_BRACKETED = ("({answer})", "[{answer}]")
+"""The place of an answer in brackets, within which nobody writes blanks."""
+CASE_COUNTS = re.compile(
+    r"\b(?:capitals?|capital letters|capitali[sz]ed?|upper ?case|lower ?case|small letters)\b",
+    re.IGNORECASE,
+)
+"""Prompts in which the case is the task."""
 _MIN_GRID_ROWS = 2
 """Lines of equally many signs from which an answer is a grid."""
 _DATE_PATTERN = re.compile(
@@ -66,7 +72,7 @@ def response_variants(answer_format: str) -> Mapping[str, Variant]:
     """The kinds of other spellings, for answers in a format."""
     variants: dict[str, Variant] = {
         "white space": _spaced,
-        "case": _other_case,
+        CASE: _other_case,
         "a unit": _with_unit,
         "LaTeX spelling": _other_latex,
         "another order": _other_order,
@@ -108,13 +114,15 @@ def _is_prose(answer: str) -> bool:
 def _spaced(form: str, answer: str, _: str) -> str | None:
     if "\n" in form.rpartition("{answer}")[2].rstrip():
         return None  # a layout goes on in the next line
-    if _BRACKETED in form:  # blanks within the brackets of an option are no usual spelling
+    if any(place in form for place in _BRACKETED):
         return format_answer(form, answer.strip()) + "\n"
     before = "" if form.partition("{answer}")[0].endswith(" ") else " "
     return format_answer(form, f"{before}{answer.strip()} ") + "\n"
 
 
-def _other_case(form: str, answer: str, _: str) -> str | None:
+def _other_case(form: str, answer: str, prompt: str) -> str | None:
+    if CASE_COUNTS.search(prompt):
+        return None
     if _SYNTAX.search(answer) or _CODE.search(answer) or not _LETTERS.search(answer):
         return None
     changed = answer.upper() if answer != answer.upper() else answer.lower()

@@ -20,6 +20,7 @@ from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _MAX_ROWS = 16
 """Rows that are scored in each of the eight spellings."""
+LAST_BREAK = "no line break behind the last tag"
 _ONE_LINE = "First I read the question. Then I compute the result."
 _SEVERAL_LINES = "First I read the question.\nThen I compute the result.\n\nI check it once more."
 
@@ -89,7 +90,7 @@ def _causes(earned: dict[_Spelling, float], best: _Spelling) -> list[str]:
         cause
         for spelling, cause in (
             (longer, "a thought of several lines (the dot of a pattern stops at a line break)"),
-            (ended, "no line break behind the last tag"),
+            (ended, LAST_BREAK),
         )
         if earned[spelling] < earned[best]
     ]

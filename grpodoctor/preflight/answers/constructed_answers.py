@@ -35,6 +35,13 @@ FORMATS: Mapping[str, str] = {
 }
 """Answer formats from the trainers' own examples."""
 
+LAYOUTS = (
+    "<think>\nI think.\n</think>\n<answer>\n{answer}\n</answer>",
+    "<think>\nI think.\n</think>\n{answer}",
+    "<think>I think.</think><answer>{answer}</answer>",
+)
+"""Layouts of tags around an answer in a format of its own, such as a code block."""
+
 _NUMBER = re.compile(r"-?\d+")
 _WHOLE_NUMBER = re.compile(r"-?\d{1,15}")
 _FRACTION = re.compile(r"(-?\d{1,15})/([1-9]\d{0,14})")

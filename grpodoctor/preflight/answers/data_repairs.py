@@ -19,6 +19,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
     format_answer,
     wrong_answer,
 )
+from grpodoctor.preflight.answers.simpler_answers import SIMPLER
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.inputs.columns import PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -128,6 +129,7 @@ def _of_column(name: str, rows: Sequence[PromptRow]) -> Iterator[Repair]:
          f"{_CODE} Write json.dumps(value), not str(value)."),
         (html.unescape, "holds HTML entities", "Unescape the HTML of the source."),
         (str.strip, "has white space around the answers", "Strip the answers."),
+        *SIMPLER,
     ):  # fmt: skip
         changed = [_changed(row, name, change) for row in rows]
         kept = tuple(row for row in changed if row is not None)

@@ -37,6 +37,8 @@ _MAX_VALUES, _ROWS_OF_VALUE = 8, 4
 """Values of a column that is a category, and rows that are scored for each."""
 _ROUNDING = 1e-5
 """Difference of two rewards that the order of a batch causes in float32."""
+_MIN_PART = 0.1
+"""Part of a reward whose loss is more than a small preference."""
 _MOST = 0.9
 """Share of the rows that must agree: the reward's rule, and no accident."""
 
@@ -84,6 +86,46 @@ def score_free_responses(reward: UserReward, rows: Sequence[PromptRow]) -> FreeR
     except DataError:
         return None
     return FreeRewards(chosen, texts, rewards)
+
+
+def punctuated_words(
+    reward: UserReward, rows: Sequence[PromptRow]
+) -> tuple[int, int, tuple[str, str]]:
+    """Rows in which the words of the columns count only without a comma or full stop behind them.
+
+    Returns:
+        How many rows, of how many with such words, and two responses with different rewards.
+    """
+    words = {at: each for at, row in enumerate(rows) if (each := _single_words(row))}
+    chosen = [rows[at] for at in words]
+    bare, marked = (
+        [f"{_PLAIN_TEXT} {between.join(each * 2)}{end}" for each in words.values()]
+        for between, end in ((" ", ""), (", ", "."))
+    )
+    if not chosen:
+        return 0, 0, ("", "")
+    try:
+        plain, behind = (
+            reward(chosen, [f"{text}\n{_SENTENCE}" for text in texts]).total
+            for texts in (bare, marked)
+        )
+    except DataError:  # REW103 reports it
+        return 0, 0, ("", "")
+    lost = [one - other > _MIN_PART * abs(one) for one, other in zip(plain, behind, strict=True)]
+    return sum(lost), len(lost), (bare[0], marked[0])
+
+
+def _single_words(row: PromptRow) -> list[str]:
+    """The texts of a row's other columns that are one word, which the prompt contains."""
+    texts = [
+        text
+        for name, value in row.columns.items()
+        if name != row.prompt_column
+        for text in (value if isinstance(value, list) else [value])
+        if isinstance(text, str) and _WORDS.fullmatch(text)
+    ]
+    prompt = "\n".join(row.texts()).casefold()
+    return [text for text in dict.fromkeys(texts) if text.casefold() in prompt][:_MAX_LINES]
 
 
 def changed_rewards(reward: UserReward, free: FreeRewards) -> tuple[int, int]:

@@ -38,6 +38,9 @@ _RULE = (-1, -1, 0.0)
 """In place of the worth of a column that is a rule about the response."""
 _MAX_LABELS, _MOST = 30, 0.8
 """Labels of a closed set, and the share of them that a prompt with a list of all names."""
+_QUOTES = (("'", "'"), ('"', '"'), ("\u201c", "\u201d"), ("`", "`"))
+_MIN_SENTENCE = 3
+"""Words of a sentence that a prompt quotes for the response."""
 _ReadValue = Callable[[Any], str | None]
 
 
@@ -103,9 +106,16 @@ def _worth(
 def _is_rule(reward: UserReward, answers: ReferenceAnswers) -> bool:
     """Whether a column is a rule about the response, such as a word that it must contain.
 
-    A copy of the prompt then earns as much, as the prompt states the rule. A prompt that lists all
-    labels states no rule.
+    A copy of the prompt then earns as much, as the prompt states the rule; or the prompt quotes
+    the sentence. A prompt that lists all labels states no rule.
     """
+    quoted = [
+        any(f"{mark}{answer}{end}" in "\n".join(row.texts()) for mark, end in _QUOTES)
+        for row, answer in zip(answers.rows, answers.answers, strict=True)
+    ]
+    is_sentence = [len(answer.split()) >= _MIN_SENTENCE for answer in answers.answers]
+    if sum(map(all, zip(quoted, is_sentence, strict=True))) >= _MOST * len(quoted):
+        return True
     labels = {part for answer in answers.answers for part in parts_of(answer) or [answer]}
     if len(labels) <= _MAX_LABELS:
         listed = [sum(label in row.prompt for label in labels) for row in answers.rows]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import (
     FORMATS,
+    LAYOUTS,
     UNRELATED,
     answer_formats,
     are_programs,
@@ -42,6 +43,8 @@ _MIN_TEXT_WORDS = 4
 """Words of an answer that is a text and can be halved."""
 REQUESTED = "requested by the prompts"
 """Beginning of the names of formats that are read from the prompts."""
+WITHIN_TAGS = ", within tags"
+"""End of the names of formats that earn a reward only within a layout of tags."""
 OWN_SOLUTIONS = "the data's own solutions"
 """Name of the format in which an answer is written as the data has it."""
 _TRIED_ROWS = 8
@@ -212,6 +215,12 @@ def _score_answers(
         longer = [(f"{name}, after reasoning", with_reasoning(form), each)
                   for name, form, each in (*candidates, *tried)]  # fmt: skip
         scored += _score_better(reward, answered, longer, scored, empty)
+    if not any(_count_above(rewards, empty) for *_, rewards in scored):
+        within = [(f"{name}{WITHIN_TAGS}", layout.replace("{answer}", form), each)
+                  for name, form, each in (*candidates, *tried) for layout in LAYOUTS]  # fmt: skip
+        scored += _score_better(reward, answered, within, scored, empty)
+    if all(each[0] == -math.inf for *_, each in scored):
+        _rewards(reward, answered, finals)  # raises the error of the function
     name, form, answers, rewards = max(scored, key=lambda entry: _worth(entry[3], empty))
     wrong = _rewards_of_wrong(reward, answered, form, answers, rewards)
     unrelated = _format_all(form, [UNRELATED] * len(answers))
@@ -234,7 +243,11 @@ def _fewer_if_slow(reward: UserReward, rows: list[PromptRow]) -> list[PromptRow]
     """Fewer rows if one response takes long, such as one that starts a program."""
     started = time.monotonic()
     few = rows[:_TIMED_ROWS]
-    reward(few, [row.answer or "" for row in few])
+    try:
+        reward(few, [row.answer or "" for row in few])
+    except DataError:  # the function may fail on answers without its format
+        if reward.has_timed_out:
+            raise
     is_slow = time.monotonic() - started > _SLOW_SECONDS * len(few)
     return rows[:_SLOW_ROWS] if is_slow else rows
 
@@ -282,10 +295,16 @@ _Scored = tuple[str, str, Sequence[str], tuple[float, ...]]
 def _score_all(
     reward: UserReward, rows: Sequence[PromptRow], candidates: Sequence[_Candidate]
 ) -> list[_Scored]:
-    return [
-        (name, form, answers, _rewards(reward, rows, _format_all(form, answers)))
-        for name, form, answers in candidates
-    ]
+    scored = []
+    for name, form, answers in candidates:
+        try:
+            rewards = _rewards(reward, rows, _format_all(form, answers))
+        except DataError:  # a function may fail on any other format than its own
+            if reward.has_timed_out:
+                raise
+            rewards = (-math.inf,) * len(rows)
+        scored.append((name, form, answers, rewards))
+    return scored
 
 
 def _score_better(

@@ -73,6 +73,14 @@ WRAPPED = ("({answer})", "[{answer}]", "[[{answer}]]", "**{answer}**", "${answer
 """Signs around an answer that prompts describe by their names."""
 
 
+OF_THOUGHTS = frozenset({"think", "thinking", "reasoning", "thought", "scratchpad"})
+"""Names of tags around the reasoning."""
+_SHOWN_TAGS = re.compile(
+    r"<([A-Za-z][\w-]{0,30})>(?:[^<>\n]{0,40}|\s*(?:\.{3}|\u2026|\[[^\]\n]{0,40}\])\s*)</\1>"
+)
+"""A pair of tags around a short place for its content, also "<a> and </a>"."""
+
+
 def requested_formats(prompts: Sequence[str]) -> tuple[str, ...]:
     """Answer formats, with `{answer}` in each, that more than half of the prompts ask for.
 
@@ -124,6 +132,22 @@ def requested_tags(prompts: Sequence[str]) -> tuple[str, ...]:
         counts.update(names)
     asked = [name for name, count in counts.items() if count > len(prompts) / 2]
     return tuple(sorted(asked)[:_MAX_TAGS])
+
+
+def shown_tag(prompts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The tag for the answer that more than half of the prompts show, with its spellings.
+
+    A place for the content is between the tags, as in "<label>...</label>" or "between <label> and
+    </label>". Unlike `requested_formats`, this is no guess. Empty if there is none.
+    """
+    counts: Counter[str] = Counter()
+    for prompt in prompts:
+        counts.update(dict.fromkeys(_SHOWN_TAGS.findall(prompt), 1))
+    names = [name for name, count in counts.items() if count > len(prompts) / 2][:_MAX_TAGS]
+    if not names or (target := _target(names)) in OF_THOUGHTS:
+        return {}
+    parts = (f"<{name}>{_ANSWER if name == target else _FILLER}</{name}>" for name in names)
+    return {f"<{target}>": (f"<{target}>{_ANSWER}</{target}>", "\n".join(parts))}
 
 
 def tag_layout(prompts: Sequence[str]) -> tuple[str, ...]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from pathlib import Path
+
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _CLOSING = re.compile(r"</([A-Za-z][\w-]*)>")
 _MAX_BYTES = 1_000_000
@@ -31,3 +35,9 @@ def tags_read(spec: str) -> tuple[str, ...]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
     return tuple(dict.fromkeys(name for text in texts for name in _CLOSING.findall(text)))
+
+
+def knows_thoughts(reward: UserReward, rows: Sequence[PromptRow]) -> bool:
+    """Whether most prompts ask for a thought in <think>, or the reward function reads the tag."""
+    asking = sum(any("<think>" in text for text in row.texts()) for row in rows)
+    return asking > len(rows) / 2 or "think" in tags_read(reward.spec)

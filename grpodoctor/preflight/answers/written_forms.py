@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from grpodoctor.preflight.answers.answer_variants import CASE_COUNTS
 from grpodoctor.preflight.answers.stated_answers import marked_answer
 from grpodoctor.preflight.texts.normal_form import words_of
 
@@ -138,6 +139,8 @@ def prompt_spelling(prompt: str, answer: str) -> str:
     Other letters differ in case or accents.
     """
     text = " ".join(answer.split())
+    if CASE_COUNTS.search(prompt):
+        return ""
     if not any(letter.isalpha() for letter in text) or text in prompt or len(text) < _MIN_COPIED:
         return ""
     folded, places = _folded(prompt)
@@ -218,12 +221,24 @@ _DECIMALS = re.compile(
     r"\b|\bnearest (?:cent|hundredth)\b",
     re.IGNORECASE,
 )
+_NUMBER_WORDS = (
+    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|hundred|thousand|infinite"
+)
+_ANY_NUMBER = re.compile(rf"[\d\u221e\u03c0]|\\|\b(?:no|none|{_NUMBER_WORDS})\b", re.IGNORECASE)
 Holds = Callable[[str], bool]
 _FOLDED = re.IGNORECASE
 _WANTED: Mapping[str, tuple[re.Pattern[str], Holds]] = {
     "a whole number": (
         re.compile(_ASKS + r"(?:an integer|a whole number|(?:as|only) (?:an? )?integer)", _FOLDED),
         lambda text: not re.fullmatch(r"[-+]?\d+\.\d*[1-9]\d*", text),
+    ),
+    "a number": (
+        re.compile(
+            _ASKS + r"(?:only |just )?(?:the|a|one) (?:final |single )?number\b|"
+            r"\b(?:number|value) only\b|\bwithout (?:the |its |any )?units?\b",
+            _FOLDED,
+        ),
+        lambda text: bool(_ANY_NUMBER.search(text)),
     ),
     "one word": (
         re.compile(_ASKS + r"(?:one|a single) word\b", _FOLDED),

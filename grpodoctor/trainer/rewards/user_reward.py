@@ -112,6 +112,11 @@ class UserReward:
         edited: list[str] = self._request({**_batch(inputs, texts), "edits": True})["edited"]
         return edited
 
+    @property
+    def has_timed_out(self) -> bool:
+        """Whether a call took too long."""
+        return self._timeouts > 0
+
     def close(self) -> None:
         """Kill the process; the next call starts a new one."""
         self._worker.close(wait_seconds=0.0)

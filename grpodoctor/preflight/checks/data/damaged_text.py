@@ -15,6 +15,7 @@ from grpodoctor.preflight.inputs.columns import ANSWER_COLUMNS, PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.texts.encoded_twice import has_escapes, is_written_object
+from grpodoctor.preflight.texts.lost_numbers import lost_numbers
 from grpodoctor.preflight.texts.template_slots import END, empty_slots, repeats_paragraph
 
 _SHOWN = 4
@@ -60,7 +61,8 @@ class DamagedText(Check):
         lines with a label whose value is nan, None or an object of a program, if other prompts have
         a value there; and places between two sentences that all prompts share, or behind the last
         one, where a few prompts have nothing, None or a placeholder and the others a text, such as
-        a table; and long paragraphs that a prompt contains twice.
+        a table; sentences that have numbers in other prompts, and holes in their place; and long
+        paragraphs that a prompt contains twice.
         Also answers with wrongly decoded or invisible characters, or with full-width digits and
         letters that their prompts do not have. Marks of the direction of writing do not count in
         rows with Arabic, Hebrew or similar letters.
@@ -115,6 +117,9 @@ class DamagedText(Check):
                           "have a label without its value, such as nan or None",
                           "Fill in the value, or leave out the line where there is none."),
             *self._empty_slots(rows),
+            *self._report(_without_numbers(rows), len(rows),
+                          "lack numbers that other prompts have in the same sentences",
+                          "Make the prompts again from their source; a filter removed numbers."),
             *self._found(rows, "contain the same paragraph twice", repeats_paragraph,
                          "Remove one of them: the prompt's parts were joined twice."),
             *self._answers(rows, "escaped",
@@ -192,6 +197,11 @@ def _has_right_to_left(row: PromptRow) -> bool:
         letter.isalpha() and unicodedata.bidirectional(letter) in _FROM_THE_RIGHT
         for letter in letters
     )
+
+
+def _without_numbers(rows: Sequence[PromptRow]) -> list[PromptRow]:
+    """Prompts with holes in the place of the numbers of other prompts."""
+    return [rows[at] for at in lost_numbers(["\n".join(row.texts()) for row in rows])]
 
 
 def _without_value(rows: Sequence[PromptRow]) -> list[PromptRow]:

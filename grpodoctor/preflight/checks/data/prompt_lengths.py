@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -13,6 +14,20 @@ from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
 _SHOWN = 5
+_WORDS = re.compile(
+    r"\b(?:at least|more than|no (?:fewer|less) than|not (?:fewer|less) than|minimum of|exactly|"
+    r"about|around|approximately|roughly) (\d{1,3},\d{3}|\d{2,5})[ -]words?\b|"
+    r"\b(?:an?|one) (\d{1,3},\d{3}|\d{2,5})[ -]words? (?:\w+ )?(?:essay|text|story|article|report|"
+    r"letter|summary|answer|response)\b",
+    re.IGNORECASE,
+)
+"""The length that a prompt asks for."""
+
+
+def asked_words(text: str) -> int:
+    """Words that a prompt asks for; 0 if it does not say."""
+    counts = (next(filter(None, match.groups())) for match in _WORDS.finditer(text))
+    return max((int(count.replace(",", "")) for count in counts), default=0)
 
 
 class PromptLengths(Check):
@@ -21,7 +36,8 @@ class PromptLengths(Check):
     What it sees:
         Prompts whose tokens, together with a response of maximum length, exceed the model's context
         length, or the engine's (max_model_len) if that is smaller. Also prompts beyond the longest
-        one that the run's config allows (--run-config), which trainers cut or drop.
+        one that the run's config allows (--run-config), which trainers cut or drop. Also prompts
+        that ask for more words ("at least 400 words") than the config's limit of a response allows.
 
     Why it matters:
         Engines refuse such prompts. Trainers truncate them from the left or drop them silently: the
@@ -40,15 +56,47 @@ class PromptLengths(Check):
     code: ClassVar[str] = "DAT106"
     name: ClassVar[str] = "prompts-too-long"
     summary: ClassVar[str] = "Prompts leave no room for responses."
+    tokens_per_word: ClassVar[float] = 1.2
+    """Tokens of an English word, at least; other languages need more."""
+    min_share: ClassVar[float] = 0.05
+    """Share of the prompts that must ask for so many words."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Count the tokens of every prompt."""
         if not context.rows:
             return SkippedCheck("no prompts were given", "add --prompts")
+        asked = tuple(self._asked_lengths(context))
+        if asked and context.files is None:
+            return asked
         if context.context_length is None and context.max_prompt_length is None:
-            return SkippedCheck("config.json does not give the maximum sequence length")
+            return asked or SkippedCheck("config.json does not give the maximum sequence length")
         lengths = np.array([len(context.render(row)) for row in context.rows])
-        return (*self._beyond_limit(context, lengths), *self._without_room(context, lengths))
+        return (
+            *asked,
+            *self._beyond_limit(context, lengths),
+            *self._without_room(context, lengths),
+        )
+
+    def _asked_lengths(self, context: PreflightContext) -> Iterator[CheckFinding]:
+        """Prompts that ask for more words than the config's limit of a response has tokens."""
+        limit = context.max_length
+        if limit is None:
+            return
+        asked = [asked_words("\n".join(row.texts())) for row in context.rows]
+        beyond = [at for at, words in enumerate(asked) if words * self.tokens_per_word > limit]
+        if len(beyond) > self.min_share * len(asked):
+            most = max(asked)
+            yield CheckFinding(
+                "warning",
+                f"{len(beyond)} of {len(asked)} prompts ask for up to {most} words; responses end "
+                f"at {limit} tokens.",
+                (
+                    f"Allow at least {round(2 * most, -2)} tokens per response, or ask for fewer "
+                    "words.",
+                ),
+                tuple(f"{context.rows[at].location}: {asked[at]} words" for at in beyond[:_SHOWN]),
+                {"words": float(most), "limit": float(limit)},
+            )
 
     def _beyond_limit(
         self, context: PreflightContext, lengths: NDArray[np.int_]

@@ -9,6 +9,8 @@ from typing import ClassVar
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.answer_variants import (
     ASKED_DATE,
+    CASE,
+    CASE_COUNTS,
     OTHER_JSON,
     PROMPT_LAYOUT,
     REASONING,
@@ -20,16 +22,25 @@ from grpodoctor.preflight.answers.answer_variants import (
     response_variants,
     variant_of,
 )
-from grpodoctor.preflight.answers.asked_layouts import lost_form
+from grpodoctor.preflight.answers.asked_layouts import LAST_BREAK, lost_form
 from grpodoctor.preflight.answers.constructed_answers import (
     FORMATS,
     format_answer,
     with_reasoning,
 )
 from grpodoctor.preflight.answers.reference_answers import REQUESTED, ReferenceAnswers
-from grpodoctor.preflight.answers.requested_formats import quoted_labels, quoted_places
+from grpodoctor.preflight.answers.requested_formats import (
+    quoted_labels,
+    quoted_places,
+    shown_tag,
+)
 from grpodoctor.preflight.answers.reward_relations import refused_alternatives
+from grpodoctor.preflight.answers.source_tags import knows_thoughts
 from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.checks.reward.changed_responses import (
+    lost_behind_thought,
+    lost_by_changes,
+)
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
@@ -38,6 +49,8 @@ from grpodoctor.rules.base import Severity
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _MIN_ROWS = 5
+_MIN_CASE_ASKED = 0.05
+"""Share of prompts about upper or lower case from which the case counts in all of them."""
 _GROUP = 3
 """Digits between thousands separators."""
 _MAX_FORMATS = 12
@@ -46,7 +59,7 @@ _MIN_WORDS = 4
 """Words of an answer that make it a text."""
 _ADVICE = {
     "white space": "Strip white space from both answers before they are compared.",
-    "case": "Compare words without regard to case.",
+    CASE: "Compare words without regard to case.",
     "a unit": "Compare numbers by value; remove units from both answers.",
     "LaTeX spelling": "Compare formulas by value, for example with math-verify.",
     "a semicolon": "Compare queries by their results, or without white space and semicolons.",
@@ -93,7 +106,8 @@ _ANSWER_ONLY = re.compile(
     r"(?:exactly |just )?(?:one|a single) (?:word|number|letter)|nothing else|no explanation|"
     r"without (?:any )?(?:explanation|comment|reasoning)|do not explain|no other text|"
     r"(?:number|word|letter|name|answer|code|query|sentence|label|category|class|translation|json|"
-    r"object|option|value|integer|date) (?:only|alone)\b",
+    r"object|option|value|integer|date|result) (?:only|alone)\b|"
+    r"(?:answer|reply|respond) with (?:the|your|an?|one) (?:\w+ ){1,3}(?:only|alone)\b",
     re.IGNORECASE,
 )
 """Instructions that forbid reasoning in the response."""
@@ -151,13 +165,30 @@ class ExactMatchReward(Check):
         reward, answers = usable
         return (
             *self._other_spellings(context, reward, answers),
-            *(
-                [*self._line_breaks(context, reward, answers)]
-                or [*self._layout(context, reward, answers)]
-            ),
+            *self._form(context, reward, answers),
             *self._asked_format(reward, answers),
             *self._alternatives(reward, answers),
+            *self._changed(context, reward, answers),
         )
+
+    def _form(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        """Reasoning of several lines, and the white space of the layout."""
+        reasoning = [*self._line_breaks(context, reward, answers)]
+        layout = [*self._layout(context, reward, answers)]
+        yield from reasoning
+        yield from [each for each in layout if not reasoning or LAST_BREAK in each.summary]
+
+    def _changed(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        """Changes of the response that a reward must not notice."""
+        reasons = _most(context.rows, lambda text: bool(_ASKS_FOR_REASONS.search(text)))
+        if not answers.is_graded:
+            yield from lost_by_changes(reward, answers, _recognized(answers), reasons=reasons)
+        if knows_thoughts(reward, context.rows):
+            yield from lost_behind_thought(reward, answers, _recognized(answers))
 
     def _other_spellings(
         self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
@@ -168,6 +199,8 @@ class ExactMatchReward(Check):
         examples: dict[str, str] = {}
         for kind, variant in response_variants(answers.answer_format).items():
             if kind == THOUSANDS and any(map(_is_list, answers.answers)):
+                continue
+            if kind == CASE and _is_case_asked(answers):
                 continue
             pairs = [
                 (index, text)
@@ -257,10 +290,18 @@ class ExactMatchReward(Check):
         for mark, form in marks.items():
             share = self._share_lost_in(reward, answers, form)
             if share >= self.min_lost_share:
-                yield _unread_finding("critical", mark, share, answers)
+                on_one_line = self._share_lost_in(reward, answers, " ".join(form.split()))
+                yield _unread_finding(
+                    "critical", mark, share, answers, one_line=on_one_line < self.min_lost_share
+                )
         yield from self._format_of_some(reward, answers, prompts, list(marks))
         if marks or answers.format_name.startswith(REQUESTED):
             return
+        for tag, spellings in shown_tag(prompts).items():
+            share = min(self._share_lost_in(reward, answers, form) for form in spellings)
+            if tag not in answers.answer_format and share >= self.min_lost_share:
+                yield _unread_finding("critical", tag, share, answers)
+                return
         forms = quoted_places(prompts) or quoted_labels(prompts)
         lost = {form: self._share_lost_in(reward, answers, form) for form in forms}
         if lost and min(lost.values()) >= self.min_lost_share:
@@ -321,15 +362,32 @@ class ExactMatchReward(Check):
 
 
 def _unread_finding(
-    severity: Severity, mark: str, share: float, answers: ReferenceAnswers
+    severity: Severity,
+    mark: str,
+    share: float,
+    answers: ReferenceAnswers,
+    *,
+    one_line: bool = False,
 ) -> CheckFinding:
+    where = "in this format, with a line break in or before it," if one_line else "in this format"
+    advice = (
+        "Compile the pattern with re.DOTALL: without it, the dot stops at a line break."
+        if one_line
+        else "Have the reward function read the format that the prompts ask for."
+    )
     return CheckFinding(
         severity,
-        f"Prompts ask for {mark}, but {share:.0%} of correct answers in this format earn nothing.",
-        ("Have the reward function read the format that the prompts ask for.",),
+        f"Prompts ask for {mark}, but {share:.0%} of correct answers {where} earn nothing.",
+        (advice,),
         (f"rewarded format: {answers.answer_format!r}",),
         {"share": share},
     )
+
+
+def _is_case_asked(answers: ReferenceAnswers) -> bool:
+    """Whether the case of letters is a part of the task in some prompts."""
+    asked = sum(bool(CASE_COUNTS.search("\n".join(row.texts()))) for row in answers.rows)
+    return asked >= _MIN_CASE_ASKED * len(answers.rows)
 
 
 def _is_list(answer: str) -> bool:

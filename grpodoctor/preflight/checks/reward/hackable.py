@@ -51,9 +51,11 @@ from grpodoctor.preflight.answers.reward_relations import (
     limitless_growth,
     truncated_numbers,
 )
+from grpodoctor.preflight.answers.source_tags import knows_thoughts
 from grpodoctor.preflight.answers.stated_answers import final_answer, rows_stating_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.reward.unanswered import free_findings
+from grpodoctor.preflight.checks.reward.wrong_in_one_place import ignored_places
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
@@ -214,6 +216,7 @@ class HackableReward(Check):
             return REQUIRES_REWARD
         if context.reference_answers is None:
             return [*self._without_answers(context, context.reward)] or REQUIRES_ANSWERS
+        answers = context.reference_answers
         rows = _rewarded_rows(context)
         if not rows:
             return NO_ANSWER_REWARDED
@@ -226,14 +229,25 @@ class HackableReward(Check):
                 findings += _hang(error) if tried[0].completions[kind].kind == NEVER_ENDING else []
                 continue
             if rewards:
-                findings += self._findings(
-                    tried, kind, rewards, context.reference_answers.is_graded
-                )
+                findings += self._findings(tried, kind, rewards, answers.is_graded)
         return [
-            *_paid_targets(context.reference_answers),
-            *self._relations(context, context.reward, context.reference_answers),
-            *self._folded(findings),
+            *_paid_targets(answers),
+            *self._relations(context, context.reward, answers),
+            *(folded := self._folded(findings)),
+            *self._wrong_in_one_place(context, context.reward, answers, folded),
         ]
+
+    def _wrong_in_one_place(
+        self,
+        context: PreflightContext,
+        reward: UserReward,
+        answers: ReferenceAnswers,
+        others: Sequence[CheckFinding],
+    ) -> Iterator[CheckFinding]:
+        """Places of the answer that do not count, unless wrong answers are paid anyway."""
+        if not _is_constant(others):
+            thinks = knows_thoughts(reward, context.rows)
+            yield from ignored_places(reward, answers, thinks=thinks)
 
     def _without_answers(
         self, context: PreflightContext, reward: UserReward
@@ -325,6 +339,15 @@ class HackableReward(Check):
             summary = f"{name}: earns {worth:.0%} of the correct answer's reward."
             details = (repr(rows[0].completions[kind].text[:_MAX_CHARACTERS]),)
             yield CheckFinding("warning", summary, (_ADVICE[name],), details, {"worth": worth})
+
+
+def _is_constant(findings: Sequence[CheckFinding]) -> bool:
+    """Whether a wrong answer earns the full reward anyway."""
+    return any(
+        text.startswith("wrong answer")
+        for finding in findings
+        for text in (finding.summary, *finding.details)
+    )
 
 
 def _paid_targets(answers: ReferenceAnswers) -> Iterator[CheckFinding]:

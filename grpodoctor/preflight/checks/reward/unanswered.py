@@ -9,9 +9,11 @@ from grpodoctor.preflight.answers.free_responses import (
     EMPTY,
     FreeRewards,
     is_most,
+    punctuated_words,
     score_free_responses,
     unscored_value,
 )
+from grpodoctor.preflight.checks.reward.changed_responses import changed_by_white_space
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.trainer.rewards.user_reward import UserReward
@@ -32,7 +34,10 @@ def free_findings(
         advice: what to do about a verdict that pays.
     """
     free = score_free_responses(reward, rows)
-    yield from _of_free_responses(free, advice) if free else ()
+    if free:
+        yield from _of_free_responses(free, advice)
+        yield from changed_by_white_space(reward, free.rows, free.texts, free.rewards)
+        yield from _of_punctuation(reward, free.rows)
     column, value, count = unscored_value(reward, rows[:_SEARCHED_ROWS])
     if column:
         yield CheckFinding(
@@ -41,6 +46,20 @@ def free_findings(
             "rows), unlike in other rows.",
             ("Check how the reward function handles this value; it may not know it.",),
             figures={"rows": float(count)},
+        )
+
+
+def _of_punctuation(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Words that the rules ask for, next to a comma or a full stop."""
+    lost, total, texts = punctuated_words(reward, rows)
+    if total and is_most(lost / total):
+        yield CheckFinding(
+            "warning",
+            f"Words that prompts ask for do not count next to a comma or full stop, in {lost} of "
+            f"{total} rows.",
+            ("Find words with a pattern such as \\bword\\b; do not split the text at blanks.",),
+            tuple(f"...{text[-_MAX_CHARACTERS:]!r}" for text in texts),
+            {"share": lost / total},
         )
 
 

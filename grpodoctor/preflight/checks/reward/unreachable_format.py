@@ -14,8 +14,8 @@ from grpodoctor.preflight.answers.constructed_answers import (
     format_answer,
 )
 from grpodoctor.preflight.answers.multiple_choice import letter_of_number
-from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
-from grpodoctor.preflight.answers.requested_formats import requested_tags
+from grpodoctor.preflight.answers.reference_answers import WITHIN_TAGS, ReferenceAnswers
+from grpodoctor.preflight.answers.requested_formats import OF_THOUGHTS, requested_tags
 from grpodoctor.preflight.answers.source_tags import tags_read
 from grpodoctor.preflight.answers.test_calls import tested_function
 from grpodoctor.preflight.base import Check
@@ -38,11 +38,11 @@ _MARKS: Mapping[str, str] = {"<answer>": "answer>", "####": "####", "\\boxed": "
 _WRITTEN_UNASKED = frozenset({"\\boxed"})
 """Models that were trained on mathematics write a box without being asked."""
 _MAX_ROWS = 500
-_OF_THOUGHTS = frozenset({"think", "thinking", "reasoning", "thought", "scratchpad"})
 _TRIED_ROWS = 4
 """Rows on which the text of the EOS token is tried in every format."""
 _SHOWN = 4
 _OPENED_TAG = re.compile(r"<\w+>\s*$")
+_OPENING = re.compile(r"<([A-Za-z]\w*)>")
 _EMPTY_TAG = re.compile(r"<(\w+)>\s*</\1>\s*$")
 
 
@@ -94,6 +94,7 @@ class UnreachableFormat(Check):
         return (
             *unnamed,
             *self._not_requested(context, answers),
+            *self._only_within_tags(context, answers),
             *self._written_by_prompt(context, reward, answers),
             *self._end_token(context, reward, answers),
             *self._stopped(context, reward, answers),
@@ -119,9 +120,9 @@ class UnreachableFormat(Check):
 
     def _other_tags(self, context: PreflightContext) -> Iterator[CheckFinding]:
         """Tags that the reward reads and no prompt names, while the prompts ask for others."""
-        read = set(tags_read(context.reward.spec)) - _OF_THOUGHTS if context.reward else set()
+        read = set(tags_read(context.reward.spec)) - OF_THOUGHTS if context.reward else set()
         rows = list(spread_rows(context.rows, _MAX_ROWS))
-        asked = set(requested_tags(["\n".join(row.texts()) for row in rows])) - _OF_THOUGHTS
+        asked = set(requested_tags(["\n".join(row.texts()) for row in rows])) - OF_THOUGHTS
         if not read or not asked or read & asked:
             return
         texts = [_prompt_text(context, row) for row in rows]
@@ -241,6 +242,26 @@ class UnreachableFormat(Check):
             {"asking": share},
         )
 
+    def _only_within_tags(
+        self, context: PreflightContext, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        """Tags around the usual format, such as a code block, that no prompt asks for."""
+        names = _OPENING.findall(answers.answer_format)
+        if not answers.format_name.endswith(WITHIN_TAGS) or not names:
+            return
+        texts = [_prompt_text(context, row) for row in answers.rows]
+        asking = sum(all(f"<{name}>" in text for name in names) for text in texts)
+        if asking <= self.max_asking * len(texts):
+            tags = " and ".join(f"<{name}>" for name in names)
+            yield CheckFinding(
+                "critical",
+                f"Correct answers earn a reward only within {tags}, which "
+                f"{1 - asking / len(texts):.0%} of prompts do not ask for.",
+                (f"Ask for {tags} in each prompt, or accept answers without them.",),
+                (f"rewarded format: {answers.answer_format!r}",),
+                {"asking": asking / len(texts)},
+            )
+
     def _written_by_prompt(
         self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
     ) -> Iterator[CheckFinding]:
@@ -280,13 +301,16 @@ class UnreachableFormat(Check):
         for end in _end_texts(context) if few else ():
             for form in sorted(forms):
                 texts = [format_answer(form, answers.answers[at]) for at in few]
+                other_end = " " + "x" * (len(end) - 1)
                 try:
-                    without, ended = (
-                        reward(rows, each).total for each in (texts, [f"{t}{end}" for t in texts])
+                    without, ended, longer = (
+                        reward(rows, [f"{text}{behind}" for text in texts]).total
+                        for behind in ("", end, other_end)
                     )
                 except DataError:  # REW103 reports it
                     continue
-                if sum(one < other for one, other in zip(without, ended, strict=True)) == len(few):
+                most = [max(pair) for pair in zip(without, longer, strict=True)]
+                if sum(one < other for one, other in zip(most, ended, strict=True)) == len(few):
                     yield CheckFinding(
                         "critical",
                         f"A part of the reward requires the text {end!r} at the end of responses; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -81,7 +82,9 @@ class UnreliableReward(Check):
             return REQUIRES_REWARD
         if not context.rows:
             return SkippedCheck("no prompts were given", "add --prompts")
-        failures = tuple(_failures(context.reward, context.rows[0]))
+        failures = tuple(
+            _failures(context.reward, context.rows[0], reads_answers=_reads_answers(context))
+        )
         if failures:
             return failures
         try:
@@ -264,8 +267,22 @@ def _batch_failure(error: DataError) -> CheckFinding:
     )
 
 
-def _call_failure(error: DataError, reward: UserReward, row: PromptRow) -> CheckFinding:
-    """The function fails on every response, because of what the trainer passes to it."""
+def _reads_answers(context: PreflightContext) -> bool:
+    """Whether the function scores correct answers in some format without an error."""
+    try:
+        answers = context.reference_answers
+    except DataError:
+        return False
+    return answers is not None and max(answers.rewards) > -math.inf
+
+
+def _call_failure(
+    error: DataError, reward: UserReward, row: PromptRow, *, reads_answers: bool
+) -> CheckFinding:
+    """The function fails on every response, because of what the trainer passes to it.
+
+    Or only on those without the format of an answer, as those of an untrained model.
+    """
     what = error.what.removeprefix(f"the reward function {reward.spec[:200]} ")
     passes_lists = bool(row.messages) and "'list'" in error.what
     advice = (
@@ -274,6 +291,13 @@ def _call_failure(error: DataError, reward: UserReward, row: PromptRow) -> Check
         if passes_lists
         else f"Correct the function or the columns of the data: {error.remedy}."
     )
+    if reads_answers:
+        return CheckFinding(
+            "critical",
+            f"The reward function fails on every response that lacks its format: it {what}.",
+            ("Return the reward of a wrong answer for anything that it cannot parse.",),
+            (error.what,),
+        )
     return CheckFinding(
         "critical",
         f"The reward function fails on every response: it {what}.",
@@ -282,11 +306,11 @@ def _call_failure(error: DataError, reward: UserReward, row: PromptRow) -> Check
     )
 
 
-def _failures(reward: UserReward, row: PromptRow) -> Iterator[CheckFinding]:
+def _failures(reward: UserReward, row: PromptRow, *, reads_answers: bool) -> Iterator[CheckFinding]:
     unusual = _errors(reward, row, _UNUSUAL_RESPONSES)
     ordinary = _errors(reward, row, {_ORDINARY: _ORDINARY_RESPONSE})
     if ordinary and len(unusual) == len(_UNUSUAL_RESPONSES):
-        yield _call_failure(ordinary[_ORDINARY], reward, row)
+        yield _call_failure(ordinary[_ORDINARY], reward, row, reads_answers=reads_answers)
         return
     counted = f"{len(unusual)} of {len(_UNUSUAL_RESPONSES)} unusual responses" if unusual else ""
     failures = {**unusual, **ordinary}

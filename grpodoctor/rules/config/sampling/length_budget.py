@@ -16,7 +16,8 @@ class LengthBudget(ConfigRule):
         Truncation then depends on the length of the prompt, which the reward does not consider.
 
     Evidence it needs:
-        Settings: `max_length`, `max_prompt_length`, `context_length`.
+        Settings: `max_length`, `context_length`; better: `max_prompt_length`. Without it, only
+        the response is compared.
 
     Remedies:
         Raise the sampler's context, or lower one of the two limits.
@@ -33,7 +34,7 @@ class LengthBudget(ConfigRule):
     explains = ("truncation",)
     summary = "Prompt and response do not fit into the sampler's context."
     condition = "truncation"
-    needs = ("max_length", "max_prompt_length", "context_length")
+    needs = ("max_length", "context_length")
     remedies = ()
     references = ("docs.vllm.ai/en/latest/configuration/engine_args.html",)
 
@@ -45,8 +46,9 @@ class LengthBudget(ConfigRule):
         if prompt + response <= context:
             return None
         needed = prompt + response
+        which = "Prompt and response need" if prompt else "A response may have"
         text = (
-            f"Prompt and response need {needed:.0f} tokens; the context has {context:.0f}: raise "
-            "it, or lower a limit."
+            f"{which} {needed:.0f} tokens; the context has {context:.0f}: raise it, or lower a "
+            "limit."
         )
         return ConfigFault("warning", text)
