@@ -194,6 +194,9 @@ class KnobTable:
     """The framework's values of knobs that other settings may change, for advice to a run whose
     config is unknown: a remedy that they make superfluous is not offered."""
 
+    checkpoint_interval: str = ""
+    """Key of the number of steps between two saved checkpoints; empty if it is not known."""
+
     def read(self, settings: Settings) -> dict[str, Setting]:
         """The knobs that a run's config sets; values out of bounds are left out."""
         rows = (self._rows[mapping.knob] for mapping in self.mappings)

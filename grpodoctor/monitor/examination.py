@@ -24,6 +24,7 @@ from grpodoctor.monitor.report import (
     TreatmentEntry,
     with_earlier_runs,
 )
+from grpodoctor.monitor.response_lengths import Lengths, lengths_of
 from grpodoctor.monitor.step_gaps import StepGaps
 from grpodoctor.remedies.recent_readings import recent_readings
 from grpodoctor.rules.base import Finding, Rule
@@ -45,6 +46,7 @@ _WEIGHT_FACTS = ("lora_rank", "pretrained_model")
 
 _MAX_PROBE_DAMAGE = 3
 _MAX_EARLIER_RUNS = 20
+_MAX_CHECKPOINTS = 1000
 _PACE_STEPS = 20
 _TREATMENT = "treatment-"
 
@@ -87,6 +89,7 @@ class Examination:
         self._components: tuple[str, ...] = ()
         self._gap_notes: list[str] = []
         self._first_step: int | None = None
+        self._checkpoints: deque[int] = deque(maxlen=_MAX_CHECKPOINTS)
         self._runs_before = 0
         self._earlier_runs: deque[EarlierRun] = deque(maxlen=_MAX_EARLIER_RUNS)
         self._gaps = StepGaps()
@@ -116,7 +119,8 @@ class Examination:
             return
         self._runs_before += 1
         verdict = self._report(None, ()).diagnosis.verdict
-        self._earlier_runs.append(EarlierRun(self._runs_before, first, last, verdict))
+        lengths = lengths_of(self.engine.chart)
+        self._earlier_runs.append(EarlierRun(self._runs_before, first, last, verdict, lengths))
 
     def note(self, event: Event) -> None:
         """Process a line of the journal."""
@@ -124,6 +128,8 @@ class Examination:
             return  # the drawn order, one line before, contains it
         if event.kind.startswith(_TREATMENT):
             self.treatments.append(_treatment(event))
+        elif event.kind == "checkpoint":
+            self._checkpoints.append(event.step)
         elif event.kind == "finished":
             self.finished = True
         elif event.kind in {"started", "resumed"}:
@@ -190,7 +196,14 @@ class Examination:
         results = self.engine.diagnosis()
         remedies = {remedy for finding in results.findings for remedy in finding.remedies}
         advice = self.advice(with_alternatives(remedies), framework)
-        reading = Reading(self.steps, self._first_step, self.gpus, self._unmapped, self._components)
+        reading = Reading(
+            self.steps,
+            self._first_step,
+            self.gpus,
+            self._unmapped,
+            self._components,
+            tuple(self._checkpoints),
+        )
         diagnosis = diagnose(self.engine, self.rules, self.costs, reading, advice)
         verdict = with_earlier_runs(diagnosis.verdict, earlier)
         return Report(
@@ -211,6 +224,7 @@ class Examination:
             damage_total=self.damage_total,
             treatments=tuple(self.treatments),
             earlier_runs=earlier,
+            lengths=lengths_of(self.engine.chart) if earlier else Lengths(),
         )
 
     def findings_by_cause(self) -> tuple[list[Finding], dict[str, Finding]]:

@@ -10,6 +10,7 @@ from typing import Any
 from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.diagnose import Diagnosis
 from grpodoctor.monitor.diagnosis.verdict import Verdict
+from grpodoctor.monitor.response_lengths import Lengths
 from grpodoctor.rules.base import SEVERITIES, Evidence, Finding
 from grpodoctor.rules.diagnosis import Defect, Inapplicable, Skipped
 from grpodoctor.support.files.growing_files import Damage
@@ -93,12 +94,28 @@ class EarlierRun:
     first_step: int
     last_step: int
     verdict: Verdict
+    lengths: Lengths = field(default_factory=Lengths)
+    """The lengths of its responses."""
 
     @property
     def line(self) -> str:
         """The run and its verdict, on one line."""
         name = f"run {self.number}, steps {self.first_step} to {self.last_step}"
         return f"{name}: {self.verdict.line}"
+
+    def limit_remark(self, last: Lengths) -> str:
+        """The length limit that only the last run of the log shows; empty if it changes nothing.
+
+        Each run is judged by its own readings, so a limit that one of them does not reach often
+        enough is unknown there.
+        """
+        if self.lengths.limit or not last.limit or not last.is_near(self.lengths.level):
+            return ""
+        share = self.lengths.level / last.limit
+        return (
+            f"In run {self.number}, responses average {self.lengths.level:.0f} tokens, {share:.0%} "
+            f"of the limit of {last.limit:g} that only the last run shows."
+        )
 
     def to_json(self) -> dict[str, Any]:
         """One entry of `earlier_runs`."""
@@ -151,6 +168,8 @@ class Report:
     treatments: tuple[TreatmentEntry, ...] = ()
     earlier_runs: tuple[EarlierRun, ...] = ()
     """The latest of the runs that the log holds before this one, in their order."""
+    lengths: Lengths = field(default_factory=Lengths)
+    """The lengths of the responses, to compare earlier runs with."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,6 +48,15 @@ VITALS: tuple[tuple[str, str], ...] = (
 )
 """Label and metric, most important first: a small screen shows only the first ones."""
 
+_OTHERWISE: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "entropy/mean": (("sampled entropy", "entropy/sampled"),),
+    "kl/reference/k3": (
+        ("KL to reference (k1)", "kl/reference/k1"),
+        ("KL to reference (k2)", "kl/reference/k2"),
+    ),
+}
+"""What some frameworks log in place of a vital sign: another estimate of the same quantity."""
+
 _NEVER_ZERO = frozenset({"entropy/mean", "time/step"})
 """Metrics that are positive in every run: exact zeros throughout are not measured."""
 
@@ -83,9 +93,18 @@ def vital_signs(chart: Chart, readings: int = HISTORY) -> list[Vital]:
         chart: the run.
         readings: number of latest readings in each history.
     """
-    vitals = (_vital(chart, label, metric, readings) for label, metric in VITALS)
+    logged = (_logged(chart, label, metric) for label, metric in VITALS)
+    vitals = (_vital(chart, label, metric, readings) for label, metric in logged)
     known = [vital for vital in vitals if vital.history or vital.why_not]
     return [vital for vital in known if not _is_rounded_away(chart, vital)]
+
+
+def _logged(chart: Chart, label: str, metric: str) -> tuple[str, str]:
+    """A vital sign, or the other estimate of it that the run logs."""
+    if len(chart.series(metric)):
+        return label, metric
+    others = (each for each in _OTHERWISE.get(metric, ()) if len(chart.series(each[1])))
+    return next(others, (label, metric))
 
 
 def _is_rounded_away(chart: Chart, vital: Vital) -> bool:
@@ -130,7 +149,9 @@ def format_number(value: float | None, digits: int = 4) -> str:
     """A number in at most eight characters; `-` for None and NaN."""
     if value is None or math.isnan(value):
         return "-"
-    if value == 0 or 1e-3 <= abs(value) < 1e5:
+    if value == 0:
+        return "0"  # not -0
+    if 1e-3 <= abs(value) < 1e5:
         text = f"{value:.{digits}g}"
         return f"{value:.0f}" if "e" in text else text
     return f"{value:.1e}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -49,12 +50,15 @@ TONE_STYLES: dict[Tone, str] = {
 _MIN_WIDTH = 40
 _SCREEN = 40
 """Lines of a terminal; after a longer report the result is repeated at its end."""
+_COMMENT = "# "
 _GAP = 2
 """Columns between two columns of a table."""
 _NARROW = 16
 """Width that a name keeps in a narrow table."""
 _MIN_TABLE_WIDTH = 72
 """Narrower terminals get a list instead of a wide table."""
+_MIN_WRAPPED_WIDTH = 80
+"""The same for a table of names and texts."""
 
 _WORD = re.compile(r"\S+")
 _PART_OF_NAME = re.compile(r"[^\s/]+/?|/")
@@ -186,7 +190,9 @@ class _TextRenderer:
                 return
 
     def _table(self, table: Table, indent: int) -> Iterator[RenderableType]:
-        if table.narrow and self._width < _MIN_TABLE_WIDTH:
+        if table.narrow and self._width < (
+            _MIN_WRAPPED_WIDTH if _wraps(table) else _MIN_TABLE_WIDTH
+        ):
             yield from (_indented(_spans(line), indent) for line in table.narrow)
             return
         grid = rich_table.Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
@@ -225,11 +231,17 @@ class _TextRenderer:
             if setting.copyable:  # stays on one line
                 text = plain(setting.commented)
                 if setting.note and indent + len(text) > self._width:
-                    yield _indented(Text(plain(f"# {setting.note}"), style="cyan"), indent)
+                    yield _indented(self._comment(setting.note, indent), indent)
                     text = plain(setting.text)
                 yield Text(" " * indent + text, style="cyan", no_wrap=True)
             else:
                 yield _indented(Text(plain(setting.commented), style="cyan"), indent)
+
+    def _comment(self, note: str, indent: int) -> Text:
+        """A comment above a setting; each of its lines may be pasted with the setting."""
+        width = max(self._width - indent, _MIN_WIDTH) - len(_COMMENT)
+        lines = textwrap.wrap(plain(note), width, break_on_hyphens=False)
+        return Text("\n".join(f"{_COMMENT}{line}" for line in lines), style="cyan")
 
     def _card(self, card: Card, indent: int) -> Iterator[RenderableType]:
         head = Text.assemble(
@@ -340,6 +352,13 @@ def _cut_widths(table: Table, needed: list[int], rest: int) -> list[int]:
         widths[place] = min(needed[place], rest if place == elastic[-1] else rest * 2 // 5)
         rest -= widths[place]
     return [max(1, each) for each in widths]
+
+
+def _wraps(table: Table) -> bool:
+    """Whether cells of a table with names break into lines, which breaks words if it is narrow."""
+    return any(column.unbroken for column in table.columns) and any(
+        not _is_one_line(column) for column in table.columns
+    )
 
 
 def _is_elastic(column: Column) -> bool:

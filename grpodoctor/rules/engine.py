@@ -26,6 +26,9 @@ condition never ended. It takes the place of the previous finding and has its on
 has changed since the end of the previous finding, both stay: what returns after a treatment is a
 new finding.
 
+Sightings of an expected state, such as a loss that is zero by construction, give a note. Where a
+fault of the same rule follows, the note ends and the fault is a finding with an onset of its own.
+
 A rule that raises an exception is reported as a defect with its code, and the other rules continue.
 
 When a run rewinds to an earlier step, findings with an onset at or after that step are dropped, and
@@ -36,7 +39,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from grpodoctor.rules.base import (
@@ -44,7 +47,6 @@ from grpodoctor.rules.base import (
     SEVERITIES,
     UNDECIDED,
     Finding,
-    Need,
     NotLogged,
     Recovered,
     Rule,
@@ -52,6 +54,8 @@ from grpodoctor.rules.base import (
     Sighting,
 )
 from grpodoctor.rules.diagnosis import Change, Defect, Diagnosis, Inapplicable, Skipped
+from grpodoctor.rules.finding_order import change_order, finding_rank
+from grpodoctor.rules.rule_state import RuleState, initial_state
 from grpodoctor.rules.shared.entropy_bonus import bonus_first
 from grpodoctor.rules.shared.missing_metrics import how_to_enable
 from grpodoctor.rules.shared.penalty_direction import penalty_drives_away
@@ -73,13 +77,6 @@ _UNMAPPED_KEPT = 1000
 
 _HOW_TO_FIND_THE_CONFIG = "pass the run's config with --run-config FILE"
 
-_SYMPTOMS = ("MIS", "GRP", "OPT", "CLP", "KLD", "ENT", "REW")
-"""Families in causal order; families that are not listed come first.
-
-Flipped experts cause a sampler mismatch, a mismatch clips tokens, clipped tokens change entropy,
-and the reward changes last.
-"""
-
 _LONGEST_CLEARANCE = WINDOW
 """Upper bound of the doubled clearance: the window that a rule sees."""
 
@@ -96,55 +93,9 @@ describes the run: five times the readings of a level."""
 class _Examination(NamedTuple):
     """A rule that is examined whenever a step has a certain set of readings."""
 
-    state: _RuleState
+    state: RuleState
     why_inapplicable: str | None
     """Why the rule does not apply at such a step; None if it is examined."""
-
-
-@dataclass(slots=True)
-class _RuleState:
-    """What the engine keeps about one rule."""
-
-    rule: Rule
-    needs: tuple[tuple[str, ...], ...]
-    inputs: frozenset[str]
-    """All input metrics; a step without any of them is not examined."""
-    recent: deque[int]
-    """Severity ranks of the latest consecutive sightings, at most `persistence` of them."""
-    examined: bool = False
-    why_inapplicable: str | None = None
-    """Why the rule did not apply at its last examination."""
-    onset: int = -1
-    continues: bool = False
-    """Whether the latest sightings continue the previous finding: the rule dates them into it, and
-    no setting has changed since its end."""
-    clear_count: int = 0
-    """Consecutive examinations without a sighting."""
-    milder_count: int = 0
-    """Consecutive examinations without a sighting of the finding's severity."""
-    severe_step: int = -1
-    """Step of the latest sighting of the finding's severity."""
-    finding: Finding | None = None
-    """The active finding."""
-    resolved_at: int = -1
-    """Number of examinations when the last finding was resolved; -1 if there is none."""
-    examinations: int = 0
-    last_finding_end: int = -1
-    """Last step of the previous finding."""
-    due: int = 1
-    """Steps with all inputs until the next examination."""
-    clearance: int = 0
-
-
-def _initial_state(rule: Rule) -> _RuleState:
-    needs = tuple(_alternatives(need) for need in rule.inputs)
-    inputs = frozenset(name for need in needs for name in need)
-    recent = deque[int](maxlen=rule.persistence)
-    return _RuleState(rule, needs, inputs, recent, clearance=rule.clearance)
-
-
-def _alternatives(need: Need) -> tuple[str, ...]:
-    return (need,) if isinstance(need, str) else need
 
 
 class Engine:
@@ -157,7 +108,7 @@ class Engine:
 
     def __init__(self, rules: Sequence[Rule], manifest: Manifest | None = None) -> None:
         self.chart = Chart(manifest or Manifest())
-        self._states = [_initial_state(rule) for rule in rules]
+        self._states = [initial_state(rule) for rule in rules]
         self._config_states = [state for state in self._states if state.rule.reads_config]
         self._resolved: deque[Finding] = deque(maxlen=RESOLVED_KEPT)
         self._fired: set[str] = set()
@@ -182,10 +133,10 @@ class Engine:
                 changes.extend(found)
         if len(changes) > 1:
             raised = {change.finding.code for change in changes if change.kind == "raised"}
-            changes.sort(key=lambda change: _order(change, raised))
+            changes.sort(key=lambda change: change_order(change, raised))
         return changes
 
-    def _states_of_new_config(self) -> Sequence[_RuleState]:
+    def _states_of_new_config(self) -> Sequence[RuleState]:
         """The rules about the configuration, at the first step and after a change of a knob.
 
         A finding whose fault is gone is examined at the following steps too, until it has been
@@ -229,7 +180,7 @@ class Engine:
 
     def _examination(
         self,
-        state: _RuleState,
+        state: RuleState,
         fresh: frozenset[str],
         reasons: Mapping[str, str],
         broken: set[str],
@@ -274,7 +225,7 @@ class Engine:
         self._fired = {*active, *(finding.code for finding in kept)}
         return dropped
 
-    def _examine(self, state: _RuleState, why_inapplicable: str | None) -> Sequence[Change]:
+    def _examine(self, state: RuleState, why_inapplicable: str | None) -> Sequence[Change]:
         rule, result = state.rule, None
         if why_inapplicable is None:
             try:
@@ -320,18 +271,22 @@ class Engine:
         message = " ".join(clean_text(f"{type(error).__name__}: {error}")[:_LONGEST_ERROR].split())
         self._defects[rule.code] = Defect(rule.code, self.chart.step, message)
 
-    def _add_sighting(self, state: _RuleState, sighting: Sighting) -> Iterator[Change]:
+    def _add_sighting(self, state: RuleState, sighting: Sighting) -> Iterator[Change]:
         if not state.recent:
             began = self._began(state.rule, sighting)
             unchanged = self.chart.knobs_changed_at <= state.last_finding_end
             state.continues = unchanged and began <= state.last_finding_end
             state.onset = min(max(began, state.last_finding_end + 1), self.chart.step)
+        state.follow(sighting, self.chart.step)
         state.recent.append(SEVERITIES.index(sighting.severity))
         state.clear_count = 0
         is_persistent = len(state.recent) == state.rule.persistence
         # After an interruption, sightings prolong a finding but escalate it only once they persist.
         severity = SEVERITIES[min(state.recent)] if is_persistent else SEVERITIES[0]
-        if state.finding is not None:
+        if state.finding is not None and state.is_note and not state.streak_expected:
+            if state.persists:
+                yield from self._replace_note(state, state.finding, sighting, severity)
+        elif state.finding is not None:
             yield from self._continue(state, state.finding, sighting, severity)
             is_eased = sighting.ends_severer or state.milder_count >= _EASED_AFTER
             if is_eased and state.milder_count and is_persistent:
@@ -339,9 +294,18 @@ class Engine:
         elif is_persistent:
             if state.continues:
                 self._reopen(state)
+            state.is_note = state.streak_expected and state.persists
             yield self._raise(state, sighting, severity)
 
-    def _reopen(self, state: _RuleState) -> None:
+    def _replace_note(
+        self, state: RuleState, note: Finding, sighting: Sighting, severity: Severity
+    ) -> Iterator[Change]:
+        """End a note on an expected state where a fault follows, which has an onset of its own."""
+        yield self._resolve(state, replace(note, last_step=state.streak_step - 1))
+        state.onset, state.is_note = state.streak_step, False
+        yield self._raise(state, sighting, severity)
+
+    def _reopen(self, state: RuleState) -> None:
         """Let a finding begin where the previous one of its rule did: the condition never ended.
 
         Two periods without a gap between them read like a fault that was over.
@@ -362,7 +326,7 @@ class Engine:
             self._note_defect(rule, error)
             return self.chart.step
 
-    def _raise(self, state: _RuleState, sighting: Sighting, severity: Severity) -> Change:
+    def _raise(self, state: RuleState, sighting: Sighting, severity: Severity) -> Change:
         rule, state.milder_count, state.severe_step = state.rule, 0, self.chart.step
         again = state.resolved_at >= 0 and state.examinations - state.resolved_at <= WINDOW
         state.clearance = min(2 * state.clearance, _LONGEST_CLEARANCE) if again else rule.clearance
@@ -388,7 +352,7 @@ class Engine:
         )
 
     def _ease(
-        self, state: _RuleState, finding: Finding, sighting: Sighting, severity: Severity
+        self, state: RuleState, finding: Finding, sighting: Sighting, severity: Severity
     ) -> Iterator[Change]:
         """End a severe finding whose condition lasts in a milder form, which is a new finding."""
         yield self._resolve(state, replace(finding, last_step=state.severe_step))
@@ -397,7 +361,7 @@ class Engine:
         state.clearance = clearance
 
     def _continue(
-        self, state: _RuleState, finding: Finding, sighting: Sighting, persistent: Severity
+        self, state: RuleState, finding: Finding, sighting: Sighting, persistent: Severity
     ) -> Iterator[Change]:
         severity = max(finding.severity, persistent, key=SEVERITIES.index)
         state.milder_count += 1
@@ -413,7 +377,7 @@ class Engine:
         if severity != finding.severity:
             yield Change("escalated", updated, self.chart.step)
 
-    def _add_absence(self, state: _RuleState) -> Iterator[Change]:
+    def _add_absence(self, state: RuleState) -> Iterator[Change]:
         state.recent.clear()
         if state.finding is None:
             return
@@ -422,7 +386,7 @@ class Engine:
         if state.clear_count >= state.clearance:
             yield self._resolve(state, state.finding)
 
-    def _resolve(self, state: _RuleState, finding: Finding) -> Change:
+    def _resolve(self, state: RuleState, finding: Finding) -> Change:
         resolved = finding.resolved()
         state.finding, state.resolved_at = None, state.examinations
         state.last_finding_end = resolved.last_step
@@ -435,7 +399,7 @@ class Engine:
         silent = self._fired | self._defects.keys()
         idle = [state for state in self._states if state.rule.code not in silent]
         return Diagnosis(
-            findings=tuple(sorted([*active, *self._resolved], key=_rank)),
+            findings=tuple(sorted([*active, *self._resolved], key=finding_rank)),
             skipped=tuple(
                 self._skipped(state)
                 for state in idle
@@ -455,7 +419,7 @@ class Engine:
             defects=tuple(self._defects[code] for code in sorted(self._defects)),
         )
 
-    def _skipped(self, state: _RuleState) -> Skipped:
+    def _skipped(self, state: RuleState) -> Skipped:
         if state.rule.reads_config:
             return Skipped(state.rule.code, ("config",), _HOW_TO_FIND_THE_CONFIG)
         never_logged = [names for names in state.needs if not any(map(self._was_logged, names))]
@@ -478,16 +442,3 @@ class Engine:
 
     def _was_logged(self, name: str) -> bool:
         return len(self.chart.series(name)) > 0
-
-
-def _order(change: Change, raised: set[str]) -> tuple[bool, tuple[int, int, int, str]]:
-    """News first, except that the end of a finding precedes the milder one that follows it."""
-    is_over = change.kind == "resolved" and change.finding.code not in raised
-    return is_over, _rank(change.finding)
-
-
-def _rank(finding: Finding) -> tuple[int, int, int, str]:
-    """The order in which findings are reported."""
-    family = finding.code[:3]
-    symptom = _SYMPTOMS.index(family) + 1 if family in _SYMPTOMS else 0
-    return -SEVERITIES.index(finding.severity), finding.onset_step, symptom, finding.code

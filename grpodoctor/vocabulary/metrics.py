@@ -442,6 +442,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/step", "mean", "seconds", "steps", "A whole step.", low=0),
     Metric("time/rollout", "mean", "seconds", "steps", "Sampling.", low=0),
     Metric("time/learn", "mean", "seconds", "steps", "Forward, backward and update.", low=0),
+    Metric("time/checkpoint", "mean", "seconds", "steps",
+           "Saving a checkpoint; logged at the steps that have one.", low=0),
     Metric("time/record", "mean", "seconds", "steps",
            "Time that recording takes in the training thread.", low=0),
 )

@@ -17,6 +17,7 @@ from tests.preflight.planted.eighth_examination import eighth_faults, eighth_hea
 from tests.preflight.planted.eleventh_examination import eleventh_faults, eleventh_healthy
 from tests.preflight.planted.examination import examination_faults, examination_healthy
 from tests.preflight.planted.faults import all_faults
+from tests.preflight.planted.fifteenth_examination import fifteenth_faults, fifteenth_healthy
 from tests.preflight.planted.fifth_examination import fifth_faults, fifth_healthy
 from tests.preflight.planted.fourteenth_examination import fourteenth_faults, fourteenth_healthy
 from tests.preflight.planted.fourth_examination import fourth_faults, fourth_healthy
@@ -64,6 +65,8 @@ _SETS = {
     "healthy, in the thirteenth examination": thirteenth_healthy(),
     "planted in the fourteenth examination": fourteenth_faults(),
     "healthy, in the fourteenth examination": fourteenth_healthy(),
+    "planted in the fifteenth examination": fifteenth_faults(),
+    "healthy, in the fifteenth examination": fifteenth_healthy(),
 }
 
 

@@ -19,6 +19,7 @@ from grpodoctor.errors import GrpodoctorError, MixedRunsError
 from grpodoctor.monitor.replay import replay
 from grpodoctor.monitor.report import Report
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
+from grpodoctor.runs.reading.read_notes import is_important
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import scalar
@@ -264,6 +265,8 @@ def test_repeated_values_count_once(logs: Path) -> None:
     """
     report = checked(logs / "dawn_history.json")
     assert "repeats each value for up to 10 rows" in notes(report)
+    (said,) = filter(is_important, report.notes)
+    assert said.startswith("only 99 of the 990 rows are new measurements"), "next to the verdict"
     assert "not computed" not in notes(report)
     assert "kl_divergence is not used: the other policy is not stated" in notes(report)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpodoctor.monitor.vitals import vital_signs
+from grpodoctor.monitor.vitals import format_number, vital_signs
 from grpodoctor.vocabulary.knobs import Setting
 from tests.rules.scenario import Curve, Patient, noisy, steps
 
@@ -29,3 +29,20 @@ def test_an_entropy_of_zero_in_every_row_is_no_reading() -> None:
     assert "did not compute" in why(0.0)
     assert why(0.2) == ""
     assert why([0.5] * 20 + [0.0]) == "", "it has fallen to 0"
+
+
+def test_another_estimate_takes_the_place_of_a_vital_sign_that_is_not_logged() -> None:
+    def labels(*metrics: str) -> list[str]:
+        curves: dict[str, Curve] = dict.fromkeys(("reward/mean", *metrics), noisy(0.4, 0.1, 1))
+        return [each.label for each in vital_signs(Patient(steps(30, curves)).engine.chart)]
+
+    assert labels("entropy/sampled", "kl/reference/k1") == [
+        "reward",
+        "sampled entropy",
+        "KL to reference (k1)",
+    ]
+    assert labels("entropy/sampled", "entropy/mean") == ["reward", "entropy"]
+
+
+def test_a_negative_zero_is_printed_as_zero() -> None:
+    assert format_number(-0.0) == "0"

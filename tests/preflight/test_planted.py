@@ -10,6 +10,7 @@ from tests.preflight.planted.eighth_examination import eighth_faults, eighth_hea
 from tests.preflight.planted.eleventh_examination import eleventh_faults, eleventh_healthy
 from tests.preflight.planted.examination import examination_faults, examination_healthy
 from tests.preflight.planted.faults import all_faults
+from tests.preflight.planted.fifteenth_examination import fifteenth_faults, fifteenth_healthy
 from tests.preflight.planted.fifth_examination import fifth_faults, fifth_healthy
 from tests.preflight.planted.fourteenth_examination import fourteenth_faults, fourteenth_healthy
 from tests.preflight.planted.fourth_examination import fourth_faults, fourth_healthy
@@ -40,6 +41,7 @@ _CHOSEN = [
     *twelfth_faults()[3::5],
     *thirteenth_faults()[6::12],
     *fourteenth_faults()[11:13],
+    *fifteenth_faults()[4:6],
     *(case for case in sixth_faults()[::2] if re.search("DAT122|CFG|REW10.16", case.named)),
 ]
 _FAULTS = list({case.named: case for case in _CHOSEN}.values())  # one case of each finding
@@ -58,6 +60,7 @@ _HEALTHY = [
     *twelfth_healthy()[3::4],
     *thirteenth_healthy()[4::5],
     *fourteenth_healthy()[5::9],
+    *fifteenth_healthy()[1:2],
 ]
 
 
@@ -93,7 +96,7 @@ _EVERY_CASE = [
     *seventh_healthy(), *eighth_faults(), *eighth_healthy(), *ninth_faults(), *ninth_healthy(),
     *tenth_faults(), *tenth_healthy(), *eleventh_faults(), *eleventh_healthy(), *twelfth_faults(),
     *twelfth_healthy(), *thirteenth_faults(), *thirteenth_healthy(),
-    *fourteenth_faults(), *fourteenth_healthy(),
+    *fourteenth_faults(), *fourteenth_healthy(), *fifteenth_faults(), *fifteenth_healthy(),
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 from contract import InapplicableError, Response, Sampling
-from hf.what_if.processors import LOST
+from hf.what_if.processors import KEPT, LOST, ProcessorEdits
 
 from tests.probe.plants import planted_engine
 from tests.probe.plants.families import adapter, checkpoint, prompts
@@ -122,3 +122,11 @@ def test_an_edit_that_a_family_rejects_with_an_error_of_its_own_does_not_fit(roo
     with pytest.raises(InapplicableError), engine.altered([("rope_type", "yarn/2")]):
         scores(engine, rows)
     assert np.array_equal(scores(engine, rows), before)
+
+
+def test_a_prompt_can_be_read_with_fewer_tokens_or_with_more() -> None:
+    response = Response([7, 8, 9], [3], None, 0, 0, True)
+    edits = ProcessorEdits(prompt_tokens=[[0, [5, KEPT]], [1, LOST], [-1, [KEPT, KEPT]]])
+    assert edits.read([response])[0].prompt_ids == [5, 7, 9, 9]
+    with pytest.raises(InapplicableError, match="without tokens"):
+        ProcessorEdits(prompt_tokens=[[place, LOST] for place in range(3)]).read([response])

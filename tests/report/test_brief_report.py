@@ -19,6 +19,7 @@ from grpodoctor.monitor.vitals import Vital
 from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.report import html, markdown, text
 from grpodoctor.report.run.finding_view import BREVITIES, first_steps
+from grpodoctor.report.run.phrases import last_seen
 from grpodoctor.report.run.view import view_of
 from grpodoctor.report.run.vitals_view import brief_vitals, full_vitals
 from grpodoctor.report.view import Column, Inline, Table, code, spans
@@ -395,3 +396,36 @@ def test_a_remedy_that_is_in_force_is_listed_as_such() -> None:
     for page in (brief, full):
         assert line in " ".join(page.split())
     assert "temperature=1.2" in brief
+
+
+def test_a_remark_above_a_setting_is_a_comment_on_each_line() -> None:
+    advice = advice_for("longer-limit", {"max_length": 512}, "trl", {"length/truncated_rate": 1.0})
+    (line,) = advice.settings
+    assert line.note == "now 512; a first try; then look at the truncated share again"
+    report = report_of(["LEN002"], 0)
+    shown = replace(report, advice={**report.advice, "longer-limit": advice})
+    for width in (40, 60):
+        printed = text.render(view_of(data_of(shown)), width=width).splitlines()
+        place = next(at for at, each in enumerate(printed) if "max_completion_length=1024" in each)
+        above = printed[place - 2 : place]
+        assert all(each.lstrip().startswith("#") for each in above if "again" in each), above
+    few = advice_for("longer-limit", {"max_length": 512}, "trl", {"length/truncated_rate": 0.2})
+    assert "first try" not in few.settings[0].note
+
+
+def test_an_old_note_says_when_it_was_seen_last() -> None:
+    cause = replace(finding("LEN003", onset=10), last_step=30)
+    run = RunFacts("run", "trl", first_step=1, last_step=100, steps=100)
+    assert last_seen(cause, run) == ", last seen at step 30"
+    assert last_seen(replace(cause, last_step=95), run) == ""
+    assert last_seen(replace(cause, active=False), run) == "", "its steps are named already"
+    assert last_seen(cause, replace(run, steps=5)) == "", "the log has few rows"
+
+
+def test_a_fall_is_visible_behind_the_name_of_the_rule() -> None:
+    report = report_of(["LEN003"], 0)
+    note = replace(finding("REW020"), summary="Reward fell: 0.2 → 0.05, beyond its noise of 0.09.")
+    (head,) = report.diagnosis.problems
+    head = replace(head, symptoms=(Symptom(note, ("truncation", "plateau")),))
+    shown = replace(report, diagnosis=replace(report.diagnosis, problems=(head,)))
+    assert "REW020 no-rise (reward fell)" in text.render(view_of(data_of(shown)), width=100)

@@ -1,6 +1,7 @@
 """A preflight's report in every format: all of it, none of it hostile."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -73,3 +74,18 @@ def test_the_json_document_keeps_its_keys() -> None:
         ),
         *("filtered", "seconds"),
     ]
+
+
+@pytest.mark.parametrize("width", [50, 72, 79, 80, 120])
+def test_the_name_of_a_skipped_check_stays_on_one_line(width):
+    skipped = (
+        UnfinishedCheck("LEN102", "truncated-sampled-responses", "no response", "--sampler NAME"),
+        UnfinishedCheck("REW103", "reward-of-reference-answers", "no reward function",
+                        "--reward FILE.py:FUNCTION and --answer-column COLUMN"),
+    )  # fmt: skip
+    result = replace(FINISHED, model="m", findings=(), skipped=skipped, failed=())
+    printed = text.render(view_of(result), width=width)
+    for check in skipped:
+        assert f"{check.code} {check.name}" in printed
+    assert "FILE.py:FUNCTION" in printed, "a value to type is never broken"
+    assert max(map(len, printed.splitlines())) <= width

@@ -105,6 +105,13 @@ def test_entropy_near_that_of_noise_needs_no_comparison() -> None:
     assert Patient(steps(12, {ENTROPY: noisy(2.0, 0.1, 1)})).findings("ENT002") == []
 
 
+def test_an_entropy_beyond_any_vocabulary_is_that_of_a_response() -> None:
+    """A public script logs the sum over the tokens of a response, 86 to 35 nats."""
+    for course in (ramp(86.0, 35.0, 28), ramp(35.0, 120.0, 28)):
+        assert Patient(steps(28, {ENTROPY: noisy(course, 2.0, 1)})).findings("ENT002") == []
+    assert Patient(steps(28, {ENTROPY: noisy(12.0, 0.1, 1)})).finding("ENT002").active
+
+
 def test_loops_are_a_warning_even_when_the_reward_rises() -> None:
     loops = noisy(ramp(0.93, 0.2, 60), 0.01, 4)
     finding = changed({ENTROPY: fall(0.05), NGRAMS: loops}).finding("ENT001")

@@ -151,7 +151,7 @@ def test_batches_cut_as_a_whole_give_the_limit_away() -> None:
         return 200.0 if step in cut else 150 + 7 * (step % 7) + step / 100
 
     finding = early(means).finding("LEN003")
-    assert "is exactly 200 tokens" in finding.summary
+    assert "averaged exactly 200 tokens (steps 7-48)" in finding.summary
     assert early(5.0).findings("LEN003") == []
 
 

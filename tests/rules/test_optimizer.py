@@ -256,3 +256,22 @@ def test_equal_rewards_at_the_highest_value_of_the_run_are_success() -> None:
     assert "solved" in finding.summary
     stuck: dict[str, Curve] = {**curves, "reward/component/task/mean": 0.0}
     assert "solved" not in Patient(steps(80, stuck)).finding("OPT001").summary
+
+
+def test_a_zero_gradient_is_dated_after_a_loss_that_was_zero_by_construction() -> None:
+    """The centered loss of TRL prints as 0 at every step; the gradient vanishes at step 20."""
+    curves: dict[str, Curve] = {
+        LOSS: 0.0,
+        GRADIENT: [*[0.3] * 20, *[0.0] * 40],
+        "groups/reward_std": [*[0.4] * 20, *[0.0] * 40],
+        "reward/mean": [*[0.4, 0.5] * 10, *[0.1] * 40],
+    }
+    note, fault = Patient(steps(60, curves)).findings("OPT001")
+    assert (note.severity, note.active, note.last_step) == ("info", False, 19)
+    assert "A loss of 0 is expected" in note.summary, "it keeps its own text"
+    assert (fault.severity, fault.active, fault.onset_step) == ("critical", True, 20)
+    # Single batches without any spread are no fault of their own.
+    curves["groups/reward_std"] = [0.4, 0.4, 0.0] * 20
+    curves[GRADIENT] = [0.3, 0.3, 0.0] * 20
+    (alone,) = Patient(steps(60, curves)).findings("OPT001")
+    assert (alone.severity, alone.onset_step) == ("info", 0)

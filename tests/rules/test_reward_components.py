@@ -86,6 +86,25 @@ def test_a_task_that_was_never_rewarded_is_a_warning() -> None:
     assert Patient(steps(39, strict)).finding("REW004").severity == "info"
 
 
+def test_the_warning_ends_once_the_task_is_rewarded() -> None:
+    """A public run: no right answer in 46 steps, a fifth of them later, and a format never earned.
+
+    The rule looks at every tenth reading, so the milder note had not replaced the warning.
+    """
+    curves: dict[str, Curve] = {
+        REWARD: lambda step: 0.2 * (step % 2) + (0.5 if step > 50 and step % 3 else 0.0),
+        "reward/component/xml_format/mean": lambda step: 0.2 * (step % 2),
+        "reward/component/correctness/mean": lambda s: 0.5 if s > 50 and s % 3 else 0.0,
+        "reward/component/strict_format/mean": 0.0,
+    }
+    early, late = Patient(steps(45, curves)), Patient(steps(150, curves))
+    assert early.finding("REW004").severity == "warning"
+    assert [each.severity for each in late.findings("REW004") if each.active] == ["info"]
+    never: dict[str, Curve] = {**curves, "reward/component/correctness/mean": 0.0}
+    active = [each for each in Patient(steps(150, never)).findings("REW004") if each.active]
+    assert [each.severity for each in active] == ["warning"]
+
+
 def components(**means: Curve) -> Patient:
     curves: dict[str, Curve] = {"reward/mean": noisy(1.4, 0.1, 8)}
     curves |= {f"reward/component/{name}/mean": curve for name, curve in means.items()}

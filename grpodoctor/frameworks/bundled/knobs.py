@@ -41,6 +41,7 @@ KEYS: Mapping[str, str] = {
 
 KNOBS = KnobTable(
     title="the bundled trainer",
+    checkpoint_interval="checkpoint.every",
     methods=METHODS,
     facts=FACTS,
     mappings=tuple(

@@ -147,4 +147,5 @@ KNOBS = KnobTable(
     methods=METHODS,
     facts=FACTS,
     defaults=DEFAULTS,
+    checkpoint_interval="checkpointing.save_period",
 )

@@ -156,4 +156,5 @@ KNOBS = KnobTable(
     methods=METHODS,
     facts=FACTS,
     defaults=DEFAULTS,
+    checkpoint_interval="save_steps",
 )

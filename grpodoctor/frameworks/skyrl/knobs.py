@@ -157,4 +157,5 @@ KNOBS = KnobTable(
     methods=METHODS,
     facts=FACTS,
     defaults=DEFAULTS,
+    checkpoint_interval="trainer.ckpt_interval",
 )

@@ -112,4 +112,5 @@ KNOBS = KnobTable(
     methods=METHODS,
     facts=FACTS,
     defaults=DEFAULTS,
+    checkpoint_interval="save_interval",
 )

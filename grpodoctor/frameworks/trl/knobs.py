@@ -201,5 +201,6 @@ KNOBS = KnobTable(
     methods=METHODS,
     facts=FACTS,
     defaults=DEFAULTS,
+    checkpoint_interval="save_steps",
     starts_with={"updates_per_batch": 1},
 )

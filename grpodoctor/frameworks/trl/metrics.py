@@ -41,7 +41,7 @@ def _clip(key: str, metric: str) -> KeyMeaning:
 _ENTROPY = (
     KeyMeaning("entropy", "entropy/mean", over="tokens of a micro-batch, all ranks",
         mask="without tool tokens; without truncated responses with mask_truncated_completions",
-        policies="learner", since="0.20", how_to_log="set use_liger_kernel=False"),
+        policies="learner", since="0.20", how_to_log="set use_liger_kernel=False if you set it to True"),
 )
 _LENGTH = (
     KeyMeaning("completions/mean_length", "length/mean", over=_BATCH, since="0.17"),

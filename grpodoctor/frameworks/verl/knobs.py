@@ -218,4 +218,5 @@ KNOBS = KnobTable(
     methods=METHODS,
     facts=FACTS,
     defaults=DEFAULTS,
+    checkpoint_interval="trainer.save_freq",
 )

@@ -234,6 +234,8 @@ _REST = (
     KeyMeaning("perf/time_per_step", "time/step", unit="s"),
     KeyMeaning("timing_s/gen", "time/rollout", unit="s"),
     KeyMeaning("timing_s/update_actor", "time/learn", unit="s"),
+    KeyMeaning("timing_s/save_checkpoint", "time/checkpoint", unit="s",
+        caveat="only at steps that save one"),
     *without_metric("training/global_step", "training/epoch"),
     *without_metric("perf/<path>", "timing_s/<path>", "timing_per_token_ms/<path>",
         "global_seqlen/<path>", "fully_async/<path>", "rollout/moe/<path>",

@@ -14,6 +14,7 @@ from grpodoctor.vocabulary.conditions import Condition
 
 _WRONG_DATA = "the loss trains on the wrong tokens or weights"
 _OFF_POLICY = "the importance ratios contain the gap between sampler and learner"
+_BIASED = "the gradient is biased by the gap between sampler and learner"
 _WRONG_RATIO = "the importance ratios are wrong before the first update"
 _TOO_FAR = "each update moves the policy too far"
 _HUGE = "one update with a huge gradient moves the policy far"
@@ -81,6 +82,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "environment-change": "the sampler no longer has the learner's policy",
         "engine-mismatch": "the two engines hold different weights",
         "reference-drift": "samples of other weights do not show the learner where it went",
+        "held-out-loss": _BIASED,
     },
     "expert-instability": {
         "expert-mismatch": "routes that change with every update also differ between the engines",
@@ -91,6 +93,8 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     "expert-mismatch": {"engine-mismatch": "different experts give different probabilities"},
     "engine-mismatch": {
         "off-policy": "the learner trains on tokens of another distribution",
+        "zero-rewards": "the sampler solves fewer prompts than the learner would",
+        "held-out-loss": _BIASED,
         "reward-loss": "the gradient is biased by the gap between sampler and learner",
         "undersized-updates": LEVEL,
     },

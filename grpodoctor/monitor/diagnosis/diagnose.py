@@ -8,10 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpodoctor.frameworks.objective import suggested_objectives
-from grpodoctor.monitor.advice import Advice, usable
+from grpodoctor.monitor.advice import Advice
 from grpodoctor.monitor.diagnosis.costs import Cost, CostTracker
 from grpodoctor.monitor.diagnosis.coverage import Coverage, coverage_of
+from grpodoctor.monitor.diagnosis.first_action import (
+    NO_WAY_BACK,
+    STOP,
+    WayBack,
+    first_action_of,
+    first_remedy,
+)
 from grpodoctor.monitor.diagnosis.missing_reward import missing_reward, unread_keys
+from grpodoctor.monitor.diagnosis.past_faults import first_named
 from grpodoctor.monitor.diagnosis.problems import (
     ONSET_SLACK,
     Problem,
@@ -19,8 +27,9 @@ from grpodoctor.monitor.diagnosis.problems import (
     is_alarm,
     problems_of,
 )
-from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, lower_first, verdict_of
-from grpodoctor.monitor.level_change import QUARTERS, level_change_of
+from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, faults_of, verdict_of
+from grpodoctor.monitor.level_change import QUARTERS, LevelChange, level_change_of
+from grpodoctor.monitor.saved_checkpoints import saved_checkpoints
 from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Engine
@@ -73,12 +82,6 @@ _NO_GRADIENT: frozenset[Condition] = frozenset(
 _NEVER_EXCUSED: frozenset[Condition] = frozenset({"wrong-reference", "reference-drift"})
 """Conditions whose critical findings a risen reward does not excuse: text that looks random."""
 
-_STOP = "stop-training"
-"""The remedy of findings in which the policy itself may be lost."""
-
-_RETURN = "Return to a checkpoint"
-"""How the first action begins if the policy is lost."""
-
 _OUTCOME_THEN = " went from "
 """What the clause of a summary contains that states the outcome at that time."""
 
@@ -94,6 +97,8 @@ class Diagnosis:
     problems: tuple[Problem, ...] = ()
     """The most important first; each has its symptoms."""
     coverage: Coverage = field(default_factory=Coverage)
+    way_back: WayBack = NO_WAY_BACK
+    """Which checkpoint to return to, if one is needed."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -137,6 +142,8 @@ class Reading:
     """Keys of the log that map to no metric."""
     components: tuple[str, ...] = ()
     """Keys of the reward's components, if no key holds the reward."""
+    checkpoints: tuple[int, ...] = ()
+    """Steps whose checkpoint the journal notes."""
 
 
 def diagnose(
@@ -180,7 +187,7 @@ def diagnose(
         coverage=coverage,
         progress=_progress(chart),
         noise=noise,
-        fell=change is not None and noise is not None and change < -noise,
+        fall=_fall(chart, change, noise),
         rose=rose,
         span=None if reading.first_step is None else chart.step - reading.first_step + 1,
         why_not_judged="" if readings else _why_not_judged(chart, reading, results.findings),
@@ -189,18 +196,31 @@ def diagnose(
         opening=(reading.first_step or 0) + ONSET_SLACK * _stride(chart, reading),
         slack=ONSET_SLACK * _stride(chart, reading),
         no_rise=no_rise,
-        no_rise_action=_first_action(no_rise, advice) if no_rise else "",
+        no_rise_action=first_remedy(no_rise, advice) if no_rise else "",
     )
-    first_action = first_action_of(problems[0], advice) if problems else ""
+    way_back = _way_back(problems, evidence, chart, reading)
+    first_action = first_action_of(problems[0], advice, way_back) if problems else ""
     verdict = verdict_of(problems, evidence, first_action)
-    return Diagnosis(verdict, problems, coverage)
+    return Diagnosis(verdict, problems, coverage, way_back)
+
+
+def _way_back(
+    problems: Sequence[Problem], evidence: RunEvidence, chart: Chart, reading: Reading
+) -> WayBack:
+    """From before which step a checkpoint is good: before every alarm that the verdict names."""
+    faults = faults_of(problems)
+    named = None
+    if faults and faults[0] is problems[0]:
+        named = first_named(faults[0], faults[1:], opening=evidence.opening, slack=evidence.slack)
+    saved = saved_checkpoints(chart, reading.first_step, reading.checkpoints)
+    return WayBack(named, saved, reading.first_step or 0)
 
 
 def _without_way_back(finding: Finding, first_step: int | None) -> Finding:
     """A finding without the advice to return to a checkpoint from before the log's first step."""
     if first_step is None or finding.onset_step > first_step:
         return finding
-    others = tuple(remedy for remedy in finding.remedies if remedy != _STOP)
+    others = tuple(remedy for remedy in finding.remedies if remedy != STOP)
     return replace(finding, remedies=others) if others else finding
 
 
@@ -333,52 +353,6 @@ def _no_rise(findings: Sequence[Finding]) -> Finding | None:
     return next((each for each in findings if each.code == NoRise.code and each.active), None)
 
 
-def first_action_of(problem: Problem, advice: Mapping[str, Advice]) -> str:
-    """What to do first about a problem.
-
-    If its cause is over and has ruined the policy, the remedy of the cause alone helps no more.
-    Without a remedy that is left to try, it is the test of the cause.
-    """
-    action, present = _first_action(problem.cause, advice), problem.present
-    if problem.cause.active and problem.severity == "critical" and action:
-        # Its effects show that the policy is lost, even if the cause by itself does not.
-        action = _first_action(replace(problem.cause, severity="critical"), advice)
-    if not action and not problem.cause.active:
-        action = _first_action(present, advice)  # a past cause that is only worth a note
-        return action or problem.confirm.rstrip(".")
-    if not action:
-        return problem.confirm.rstrip(".")
-    if present is problem.cause or not _is_lost(present, advice):
-        return action
-    return _after_return(min(problem.cause.onset_step, present.onset_step), action)
-
-
-def _is_lost(finding: Finding, advice: Mapping[str, Advice]) -> bool:
-    """Whether a finding shows a policy that does not come back by itself."""
-    further = [remedy.id for remedy in usable(finding.remedies, advice)[1:]]
-    return finding.severity == "critical" and _STOP in further
-
-
-def _after_return(step: int, action: str) -> str:
-    """An action that needs a checkpoint from before a step."""
-    if not step or action.startswith(_RETURN):
-        return action
-    return f"{_RETURN} from before step {step}, then {lower_first(action)}"
-
-
-def _first_action(finding: Finding, advice: Mapping[str, Advice]) -> str:
-    """What to do first about a finding: its first remedy, with its condition if unknown.
-
-    A policy that is lost does not come back by itself, so a remedy of the cause needs an earlier
-    checkpoint.
-    """
-    remedies = usable(finding.remedies, advice)
-    if not remedies or not remedies[0].is_open:
-        return ""
-    title = remedies[0].conditional_title
-    return _after_return(finding.onset_step, title) if _is_lost(finding, advice) else title
-
-
 def _progress(chart: Chart) -> str:
     """How the outcome moved, after the measure that rose if the outcome did not."""
     moved = {name: _movement(chart, name) for name in (*_OUTCOMES, *_HELD_OUT)}
@@ -394,12 +368,25 @@ def _progress(chart: Chart) -> str:
     return ", ".join(f"{nouns[name]} {moved[name]}" for name in shown)
 
 
-def _change_and_noise(chart: Chart) -> tuple[float | None, float | None]:
+def _fall(chart: Chart, change: LevelChange | None, noise: float | None) -> str:
+    """From where to where the outcome fell by more than its noise; empty if it did not."""
+    outcome = _shown_outcome(chart)
+    if outcome is None or change is None or noise is None or change.now - change.start >= -noise:
+        return ""
+    return f"{_NOUNS[outcome]} fell from {change.start:.3g} to {change.now:.3g}"
+
+
+def _shown_outcome(chart: Chart) -> str | None:
+    """The outcome whose course the verdict states."""
+    return next((name for name in _OUTCOMES if _movement(chart, name)), None)
+
+
+def _change_and_noise(chart: Chart) -> tuple[LevelChange | None, float | None]:
     """How far the outcome that the verdict states moved, and its noise; None if that is no bound.
 
     The noise is no bound of a rise that exceeds it.
     """
-    outcome = next((name for name in _OUTCOMES if _movement(chart, name)), None)
+    outcome = _shown_outcome(chart)
     level_change = level_change_of(chart, outcome) if outcome else None
     if outcome is None or level_change is None:
         return None, None
@@ -409,7 +396,7 @@ def _change_and_noise(chart: Chart) -> tuple[float | None, float | None]:
     noise = levels.noise if is_same else median_noise(series)
     is_bound = level_change.basis != QUARTERS or is_same
     change = level_change.now - level_change.start
-    return change, noise if is_bound and change <= noise else None
+    return level_change, noise if is_bound and change <= noise else None
 
 
 def _has_risen(series: Series) -> bool:

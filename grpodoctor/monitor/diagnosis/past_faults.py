@@ -24,6 +24,18 @@ def past_cause(problem: Problem) -> list[str]:
     return []
 
 
+def first_named(
+    problem: Problem, others: Sequence[Problem], *, opening: float, slack: float
+) -> int:
+    """The step of the earliest alarm that a verdict names; see `earlier` for the arguments."""
+    if problem.present is not problem.cause:
+        return min(problem.since, problem.cause.onset_step)
+    if problem.origin is not None:
+        return min(problem.since, problem.origin.finding.onset_step)
+    event = _earlier_alarm(problem, others, opening=opening, slack=slack)
+    return problem.since if event is None else min(problem.since, event.onset_step)
+
+
 def earlier(
     problem: Problem, others: Sequence[Problem], *, opening: float, slack: float
 ) -> list[str]:
@@ -38,6 +50,18 @@ def earlier(
         opening: the last step whose conditions may have been there from the start.
         slack: steps by which the onsets of two findings may be off.
     """
+    event = _earlier_alarm(problem, others, opening=opening, slack=slack)
+    if event is None:
+        return []
+    if event.code == problem.present.code:
+        return [f"{EARLIER}: the same {_steps(event.onset_step, event.last_step)}"]
+    return [f"{EARLIER}: {event.code} {event.name}, since step {event.onset_step}"]
+
+
+def _earlier_alarm(
+    problem: Problem, others: Sequence[Problem], *, opening: float, slack: float
+) -> Finding | None:
+    """The alarm that `earlier` names."""
     latest = problem.since - slack
     same = [
         each
@@ -45,8 +69,7 @@ def earlier(
         if is_alarm(each) and each.code == problem.present.code and each.last_step < latest
     ]
     if same:
-        first = min(same, key=lambda each: each.onset_step)
-        return [f"{EARLIER}: the same {_steps(first.onset_step, first.last_step)}"]
+        return min(same, key=lambda each: each.onset_step)
     events = [
         each.cause
         for each in others
@@ -55,10 +78,8 @@ def earlier(
         and not each.cause.code.startswith(SETTINGS)
         and opening < each.since < latest
     ]
-    if not events:
-        return []
-    first = min(events, key=lambda each: (-SEVERITIES.index(each.severity), each.onset_step))
-    return [f"{EARLIER}: {first.code} {first.name}, since step {first.onset_step}"]
+    by_weight = sorted(events, key=lambda each: (-SEVERITIES.index(each.severity), each.onset_step))
+    return by_weight[0] if by_weight else None
 
 
 def notable_past(problem: Problem, resolved: Sequence[Problem]) -> list[str]:

@@ -20,6 +20,7 @@ from grpodoctor.monitor.diagnosis.past_faults import (
 from grpodoctor.monitor.diagnosis.problems import SETTINGS, Problem, is_alarm
 from grpodoctor.rules.base import Finding
 from grpodoctor.rules.config.loss.group_of_one import GroupOfOne
+from grpodoctor.rules.reward.no_rise import NoRise
 from grpodoctor.runs.reading.read_notes import MIN_READINGS
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.plain_names import in_plain_words
@@ -73,6 +74,9 @@ _FALL = re.compile(
 )
 """The fall of an outcome in the summary of another fault."""
 
+_MOVED = re.compile(r"\b(?:reward|accuracy) (?:fell|went|rose) from ", re.IGNORECASE)
+"""How summaries state a movement of an outcome."""
+
 _NOT_LOGGED = "not logged"
 
 
@@ -89,8 +93,8 @@ class RunEvidence:
     """How the reward moved, such as `reward 0.18 → 1.45`; empty if unknown."""
     noise: float | None = None
     """The noise of the rise in `progress`; None if that rise exceeds it or it is unknown."""
-    fell: bool = False
-    """Whether the reward in `progress` fell by more than its noise."""
+    fall: str = ""
+    """From where to where the reward in `progress` fell; empty if within its noise."""
     rose: bool = True
     """Whether the reward, the accuracy or a held-out measure rose by more than noise."""
     span: int | None = None
@@ -166,10 +170,9 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
         first_action: what to do first about the first problem, in the imperative; may be empty.
     """
     solved = next((each for each in problems if _is_solved(each)), None)
-    faults = [each for each in problems if any(map(is_alarm, each.findings))]
-    faults = [each for each in faults if each is not solved]
-    resolved = [each for each in faults if not _is_alarming(each)]
-    faults = [each for each in faults if _is_alarming(each)]
+    alarms = [each for each in problems if any(map(is_alarm, each.findings))]
+    resolved = [each for each in alarms if each is not solved and not _is_alarming(each)]
+    faults = faults_of(problems)
     contradicting = [each for each in faults if _contradicts_success(each)]
     if evidence.why_not_judged:
         return Verdict("not examined", evidence.why_not_judged)
@@ -196,6 +199,12 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
     return Verdict("healthy", sentence, readings=evidence.readings)
 
 
+def faults_of(problems: Sequence[Problem]) -> list[Problem]:
+    """The problems with an active warning, without the note that the task is solved."""
+    solved = next((each for each in problems if _is_solved(each)), None)
+    return [each for each in problems if each is not solved and _is_alarming(each)]
+
+
 def _progress(evidence: RunEvidence) -> list[str]:
     """How the reward moved, and over how many steps; nothing if it is unknown."""
     span = evidence.steps if evidence.span is None else evidence.span
@@ -206,7 +215,7 @@ def _flat(examined: str, doubt: str, evidence: RunEvidence) -> Verdict:
     """The verdict on a run without a fault and without a rise: what keeps it there, if known."""
     is_bound = evidence.noise is not None
     found = f"no rise beyond its noise of {evidence.noise:.2g}" if is_bound else "no lasting rise"
-    if is_bound and evidence.fell:
+    if is_bound and evidence.fall:
         found = f"a fall beyond its noise of {evidence.noise:.2g}"
     parts = [f"{each}, {found}" for each in _progress(evidence)]
     code = ""
@@ -301,7 +310,8 @@ def _sick(
     """
     problem = faults[0]
     present = problem.present
-    what = _with_lost_outcome(_clause(present.summary), _lost_outcome(problem))
+    fall = _lost_outcome(problem) or (evidence.fall if _explains_fall(problem) else "")
+    what = _with_lost_outcome(_clause(present.summary), fall)
     if first_action:
         if _NOT_LOGGED in what:  # said already
             first_action = first_action.removesuffix(f" ({_NOT_LOGGED})")
@@ -309,9 +319,10 @@ def _sick(
     past = past_cause(problem) or earlier(
         problem, faults[1:], opening=evidence.opening, slack=evidence.slack
     )
+    also = _other_candidate(problem, faults[1:], evidence.slack)
     return Verdict(
         "sick",
-        _sentences(what, [*past, *notable_past(problem, resolved)]),
+        _sentences(what, [*also, *past, *notable_past(problem, resolved)]),
         since=problem.since,
         cost=cost_in_words(problem.cost),
         code=problem.cause.code,
@@ -334,6 +345,35 @@ def _lost_outcome(problem: Problem) -> str:
     return ""
 
 
+def _explains_fall(problem: Problem) -> bool:
+    """Whether the outcome's failure to rise, which a fall is as well, is an effect of a fault.
+
+    A fault whose summary states how the outcome moved needs no second pair of numbers.
+    """
+    if _MOVED.search(problem.present.summary):
+        return False
+    effects = (symptom.finding for symptom in problem.symptoms)
+    return any(each.code == NoRise.code and each.active for each in effects)
+
+
+def _other_candidate(problem: Problem, others: Sequence[Problem], slack: float) -> list[str]:
+    """The other critical fault that began at the same time: either may be the cause.
+
+    No causal link leads from one to the other, or it would not be a problem of its own.
+    """
+    if problem.severity != "critical":
+        return []
+    close = (
+        each.cause
+        for each in others
+        if each.cause.active
+        and each.cause.severity == "critical"
+        and abs(each.since - problem.since) <= slack
+    )
+    second = next(close, None)
+    return [f"also: {second.code} {second.name}, since step {second.onset_step}"] if second else []
+
+
 def _with_lost_outcome(fault: str, fall: str) -> str:
     """A fault and the fall of the outcome; a fall of the same outcome is stated only once.
 
@@ -343,7 +383,7 @@ def _with_lost_outcome(fault: str, fall: str) -> str:
         return fault
     stated = _FALL.search(fault)
     if stated is None or stated["noun"].lower() != fall.split(maxsplit=1)[0]:
-        return f"{fault}, and {fall}"
+        return f"{fault}; {fall}" if "; " in fault else f"{fault}, and {fall}"
     if not stated.start():
         return fault
     return f"{fault[: stated.start()]}{fault[stated.end() :]}, and {fall}"

@@ -40,6 +40,8 @@ class Repair:
     """What is wrong, as the beginning of a sentence that ends with the number of answers."""
     advice: str
     rows: tuple[PromptRow, ...]
+    simplifies: bool = False
+    """Whether the answers are sound, and only simpler ones are read: no fault if they are too."""
 
 
 def helpful_repair(
@@ -51,10 +53,15 @@ def helpful_repair(
     """The first repair after which most correct answers earn more than wrong and empty ones."""
     few = rows[:TRIED_ROWS]
     forms = (*answer_formats(settings).values(), *requested)
+    is_read = _earns(reward, few, forms)
     for repair in _repairs(reward, few):
-        if any(_separates(reward, repair.rows, form) for form in forms):
+        if not (repair.simplifies and is_read) and _earns(reward, repair.rows, forms):
             return repair
     return None
+
+
+def _earns(reward: UserReward, rows: Sequence[PromptRow], forms: Sequence[str]) -> bool:
+    return any(_separates(reward, rows, form) for form in forms)
 
 
 def _separates(reward: UserReward, rows: Sequence[PromptRow], form: str) -> bool:
@@ -131,10 +138,11 @@ def _of_column(name: str, rows: Sequence[PromptRow]) -> Iterator[Repair]:
         (str.strip, "has white space around the answers", "Strip the answers."),
         *SIMPLER,
     ):  # fmt: skip
+        simplifies = (change, summary, advice) in SIMPLER
         changed = [_changed(row, name, change) for row in rows]
         kept = tuple(row for row in changed if row is not None)
         if len(kept) > len(rows) / 2:
-            yield Repair(f"The column {name!r} {summary}", advice, kept)
+            yield Repair(f"The column {name!r} {summary}", advice, kept, simplifies=simplifies)
 
 
 def _changed(row: PromptRow, name: str, change: Callable[[str], object]) -> PromptRow | None:

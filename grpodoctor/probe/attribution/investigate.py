@@ -20,6 +20,11 @@ from grpodoctor.probe.attribution.naming import (
     with_final_tensors,
 )
 from grpodoctor.probe.attribution.reference import with_reference
+from grpodoctor.probe.attribution.search.own_scores import (
+    as_reported,
+    in_one_pass,
+    step_as_reported,
+)
 from grpodoctor.probe.attribution.search.own_variation import is_own
 from grpodoctor.probe.attribution.search.refit_tensors import fitted_cause
 from grpodoctor.probe.attribution.search.saved_state import SavedState
@@ -176,6 +181,7 @@ class _Investigation(Explanation):
         start = self._state(self.variant)
         self.tries_edits, self.before_edits = True, None
         self._accept_causes()
+        self._start_from_own_scores(start)
         self._start_from_others(start)
         if self._withdraw_edits():
             self.tries_edits = False
@@ -237,6 +243,51 @@ class _Investigation(Explanation):
         finally:  # also if the budget ends
             self._restore(best)
             self.before_edits = edits
+
+    def _start_from_own_scores(self, start: SavedState) -> None:
+        """Explain the sampler's own scores first, if they differ from both columns.
+
+        They contain the faults of its forward pass, but not those of what only generation uses,
+        such as the prompt that it reads.
+        """
+        if self.variant is None or self.left <= CLOSED or self.tests.is_quiet(self.variant):
+            return
+        between = in_one_pass(self.experiments, start.variant)
+        if between is None or self.limit is not None or self.checked > len(start.steps):
+            return
+        best, edits, first = self._state(self.variant), self.before_edits, self.first
+        self._restore(start)
+        self.first, self.variant, self.before_edits = between, between, None
+        try:
+            self._accept_causes()
+            if self._continue_as_reported(start, between):
+                self.first = first
+                self._accept_causes()
+                best, edits = self._state(self.variant), None
+        finally:  # also if the budget ends
+            self._restore(best)
+            self.before_edits, self.first = edits, first
+
+    def _continue_as_reported(self, start: SavedState, between: Variant) -> bool:
+        """Return to the reported values; False unless the sampler's own scores are explained."""
+        if self.variant is None or self.limit is not None or len(self.steps) == len(start.steps):
+            return False
+        if self.left > CLOSED and not self.tests.is_quiet(self.variant):
+            return False
+        reported = as_reported(self.experiments, start.variant, self.variant)
+        if reported is None:
+            return False
+        own = len(start.steps)
+        steps = [step_as_reported(step, start.variant.setup) for step in self.steps[own:]]
+        self.steps = [*start.steps, *steps]
+        self.left = start.left * min(reported.gap / start.variant.gap, 1.0)
+        part, taken = start.left - self.left, {step.cause for step in steps}
+        self.named = [
+            replace(each, explained=(each.explained or 0.0) * part) if each.cause in taken else each
+            for each in self.named
+        ]
+        self.variant = self._refreshed(reported)
+        return True
 
     def _other_starts(self, start: SavedState, steps: Sequence[Step]) -> list[TriedCause]:
         """The causes that alone remove some of the gap, strongest first, but the accepted one."""

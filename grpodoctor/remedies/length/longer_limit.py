@@ -12,6 +12,9 @@ from grpodoctor.vocabulary.knobs import Setting
 STILL_TRUNCATED = 0.02
 """Share of responses that may remain truncated; most healthy runs have fewer."""
 
+MOSTLY_TRUNCATED = 0.5
+"""Share of truncated responses above which not even the median of their lengths is known."""
+
 LEAST, MOST = 1.25, 2.0
 """Smallest and largest factor: less is noise, and more needs another look at the responses, and a
 machine whose memory and time allow it."""
@@ -84,3 +87,10 @@ class LongerLimit(Remedy):
         if not math.isfinite(limit):  # the longest response is close to the largest number
             return change
         return {**change, "max_length": 64 * math.ceil(limit / 64)}
+
+    def remark(self, change: Mapping[str, Setting], numbers: Mapping[str, float]) -> str:
+        """That a doubling is a first try where most responses are truncated."""
+        truncated = numbers.get("length/truncated_rate", 0.0)
+        if "max_length" not in change or truncated <= MOSTLY_TRUNCATED:
+            return ""
+        return "a first try; then look at the truncated share again"

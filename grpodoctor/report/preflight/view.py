@@ -17,6 +17,7 @@ from grpodoctor.report.view import (
     Codes,
     Column,
     Detail,
+    Inline,
     Paragraph,
     Section,
     Table,
@@ -104,4 +105,12 @@ def _unfinished(checks: tuple[UnfinishedCheck, ...]) -> Table:
     rows = tuple(
         (f"{check.code} {check.name}".strip(), check.reason, check.remedy) for check in checks
     )
-    return Table((Column("check"), Column("reason"), Column("requires")), rows)
+    return Table(
+        (Column("check", unbroken=True), Column("reason"), Column("requires")),
+        rows,
+        narrow=tuple(_unfinished_line(*row) for row in rows),
+    )
+
+
+def _unfinished_line(check: str, reason: str, remedy: str) -> Inline:
+    return (f"- {check}:", f"{reason};" if remedy else reason, remedy)

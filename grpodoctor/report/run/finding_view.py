@@ -8,29 +8,25 @@ from typing import Literal
 
 from grpodoctor.frameworks.written_settings import SettingLine
 from grpodoctor.monitor.advice import Advice, usable
+from grpodoctor.monitor.diagnosis.first_action import WayBack
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom, is_alarm
 from grpodoctor.monitor.report import Report
-from grpodoctor.monitor.vitals import format_reading, in_tokens
-from grpodoctor.remedies.base import ONSET
 from grpodoctor.remedies.catalogue import remedy_of
+from grpodoctor.report.run.evidence_table import evidence_blocks
 from grpodoctor.report.run.phrases import finding_period, finding_periods
 from grpodoctor.report.run.remedies_in_force import remedies_in_force
 from grpodoctor.report.view import (
     Block,
     Bullets,
     Card,
-    Column,
     Inline,
     Paragraph,
     Remedy,
     Setting,
     Span,
-    Table,
-    code,
 )
-from grpodoctor.rules.base import Evidence, Finding
-from grpodoctor.rules.catalogue import all_rules
-from grpodoctor.support.safe_text import plain
+from grpodoctor.rules.base import Finding
+from grpodoctor.rules.reward.no_rise import FELL, NoRise
 
 _MAX_ID_LETTERS = 80
 _IF_NOT_SET = "If not set already:"
@@ -39,11 +35,6 @@ _WHERE_UNKNOWN = {
     False: "The run's config was not found.",
 }
 """Why a setting is unknown, by whether the config was found."""
-_NO_EVIDENCE = {
-    True: "This finding rests on the settings of the run, not on readings.",
-    False: "This finding has no evidence: its rule named no readings.",
-}
-"""The sentence in place of the evidence, by whether the rule reads the config."""
 _MOST_NAMES = 3
 """Symptoms with the same reason whose names are shown; the others have their codes."""
 _RECHECK = "recheck-reward"
@@ -194,7 +185,7 @@ def _card(
     brevity: Brevity = BREVITIES[0],
 ) -> Card:
     evidence = finding.evidence[: {"full": None, "main": brevity.evidence, "short": 0}[detail]]
-    shown = _evidence_blocks(finding, evidence, report.run.last_step, detail)
+    shown = evidence_blocks(finding, evidence, report.run.last_step, is_full=detail == "full")
     return Card(
         tone=finding.severity,
         badge=finding.severity,
@@ -214,16 +205,19 @@ def _advice(
 ) -> tuple[Block, ...]:
     """The remedies: all in full, or the first in full and the settings of the others if short."""
     ids, remedies = finding.remedies, usable(finding.remedies, report.advice)
+    way_back = report.diagnosis.way_back
     if detail == "full":
         in_force = remedies_in_force(ids, report.advice, remedies)
-        return (*(_remedy(advice, finding) for advice in remedies), *in_force)
+        return (*(_remedy(advice, finding, way_back) for advice in remedies), *in_force)
     if any(not each.is_in_force for each in remedies):
         remedies = [each for each in remedies if not each.is_in_force]
     has_further = detail == "main" and brevity.further_settings
     further = [advice for advice in remedies[1:] if has_further and _is_short(advice)]
     named = [_name(advice) for advice in remedies[1:] if advice not in further]
     others = (Paragraph(f"other remedies: {', '.join(named)}", "faint"),) if named else ()
-    first = [_brief(_remedy(each, finding), report, detail, brevity) for each in remedies[:1]]
+    first = [
+        _brief(_remedy(each, finding, way_back), report, detail, brevity) for each in remedies[:1]
+    ]
     in_force = remedies_in_force(ids, report.advice, remedies) if detail == "main" else ()
     return (*first, *map(_settings_alone, further), *others, *in_force)
 
@@ -299,7 +293,7 @@ def _joined(symptoms: Sequence[Symptom], end: str) -> tuple[Span, ...]:
         finding, comma = symptom.finding, "," if place < len(symptoms) - 1 else end
         link = anchor_of(finding)
         if place < _MOST_NAMES:
-            parts += [Span(finding.code, link=link), Span(f"{finding.name}{comma}")]
+            parts += [Span(finding.code, link=link), Span(f"{_name_of(finding)}{comma}")]
         else:
             parts.append(Span(f"{finding.code}{comma}", link=link))
     return tuple(parts)
@@ -334,65 +328,21 @@ def _other_rules(problem: Problem) -> Sequence[Symptom]:
     return tuple(each for code, each in first.items() if code != problem.cause.code)
 
 
+def _name_of(symptom: Finding) -> str:
+    """The name of a symptom; a fall of the reward would be hidden behind that of `no-rise`."""
+    noun, is_fall, _ = symptom.summary.partition(FELL)
+    if symptom.code != NoRise.code or not is_fall:
+        return symptom.name
+    return f"{symptom.name} ({noun.strip().lower()} fell)"
+
+
 def _symptom_line(symptom: Symptom, symptoms: Sequence[Symptom]) -> Inline:
     """A symptom and why it follows; with its period if its rule fired more than once."""
     finding = symptom.finding
     fired = sum(each.finding.code == finding.code for each in symptoms)
     period = f", {finding_period(finding)}" if fired > 1 else ""
     because = f": {symptom.because}" if symptom.because else ""
-    return Span(finding.code, link=anchor_of(finding)), f"{finding.name}{period}{because}"
-
-
-def _evidence_blocks(
-    finding: Finding, evidence: tuple[Evidence, ...], last_step: int | None, detail: CardDetail
-) -> tuple[Block, ...]:
-    """The table of the evidence; in full cards, why there is none."""
-    if evidence:
-        return (_evidence(evidence, last_step, with_cause=detail == "full"),)
-    if detail != "full" or finding.evidence:
-        return ()
-    reads_config = any(each.reads_config for each in all_rules() if each.code == finding.code)
-    return (Paragraph(_NO_EVIDENCE[reads_config], "faint"),)
-
-
-def _evidence(evidence: tuple[Evidence, ...], last_step: int | None, *, with_cause: bool) -> Table:
-    """The evidence; its heading has the step if all readings are from the same one.
-
-    Args:
-        evidence: the readings.
-        last_step: the last step of the run, which the heading names if the readings are older.
-        with_cause: whether to name the sequences behind the readings.
-    """
-    steps = {each.step for each in evidence}
-    is_one, is_now = len(steps) == 1, steps == {last_step}
-    at = "" if is_now or last_step is None else f" of {last_step}"
-    title = f"evidence at step {evidence[0].step}{at}" if is_one else "evidence"
-    has_cause = with_cause and any(each.where for each in evidence)
-    columns = (
-        Column(title, unbroken=True),
-        *(() if is_one else (Column("step", numeric=True),)),
-        Column("reading", numeric=True),
-        Column("recent median", numeric=True),
-        Column("baseline", numeric=True),
-        *((Column("sequence"),) if has_cause else ()),
-    )
-    rows: list[tuple[Inline, ...]] = [
-        (
-            (code(each.metric), " (tokens)") if in_tokens(each.metric) else code(each.metric),
-            *(() if is_one else (str(each.step),)),
-            *(
-                format_reading(each.metric, number) if number is not None else ""
-                for number in (each.value, each.median, each.baseline)
-            ),
-            *([_sequence(each.where)] if has_cause else []),
-        )
-        for each in evidence
-    ]
-    return Table(columns, tuple(rows))
-
-
-def _sequence(where: str | None) -> Inline:
-    return code(plain(where, limit=_MAX_ID_LETTERS)) if where else ""
+    return Span(finding.code, link=anchor_of(finding)), f"{_name_of(finding)}{period}{because}"
 
 
 def first_steps(report: Report) -> tuple[Setting, ...]:
@@ -425,16 +375,12 @@ def first_steps(report: Report) -> tuple[Setting, ...]:
         return (Setting(title, copyable=False), *_settings_of(then))
     lines = first.if_not_set or first.spelling
     instructions = [line.note for line in lines] or [_note(first)]
-    return (Setting(_at_onset(instructions[0], cause).split(". ")[0].rstrip(".") + ".", False),)
+    instruction = report.diagnosis.way_back.named_in(instructions[0], cause)
+    return (Setting(instruction.split(". ")[0].rstrip(".") + ".", False),)
 
 
 def _settings_of(advice: Advice) -> tuple[Setting, ...]:
     return tuple(_setting(line) for line in advice.settings)
-
-
-def _at_onset(text: str, finding: Finding) -> str:
-    """An instruction with the step of the finding that it is about."""
-    return text.replace(ONSET, f"step {finding.onset_step}")
 
 
 def _lines(advice: Advice) -> tuple[SettingLine, ...]:
@@ -443,13 +389,13 @@ def _lines(advice: Advice) -> tuple[SettingLine, ...]:
     return (*advice.spelling, *condition, *advice.if_not_set)
 
 
-def _remedy(advice: Advice, finding: Finding) -> Remedy:
+def _remedy(advice: Advice, finding: Finding, way_back: WayBack) -> Remedy:
     lines = _lines(advice) or advice.already_set
     commands = (Setting(advice.command),) if advice.command else ()
     how = remedy_of(advice.id).how
     settings = [
         replace(
-            _setting(replace(line, note=_at_onset(line.note, finding))),
+            _setting(replace(line, note=way_back.named_in(line.note, finding))),
             explains=bool(how) and line.note == how,
         )
         for line in lines

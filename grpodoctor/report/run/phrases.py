@@ -21,6 +21,9 @@ CHARTS_LEGEND = (
 _MOST_SPANS = 4
 """Periods of a rule that are named; more are counted."""
 
+_RECENT_ROWS = 10
+"""Rows of a log within which a finding was seen just now."""
+
 _MOST_EARLIER_RUNS = 3
 """Earlier runs of a log whose verdicts are shown; more are counted."""
 
@@ -34,6 +37,20 @@ def finding_period(finding: Finding) -> str:
     if finding.onset_step == finding.last_step:
         return f"step {finding.onset_step}, resolved"
     return f"steps {finding.onset_step} to {finding.last_step}, resolved"
+
+
+def last_seen(finding: Finding, run: RunFacts) -> str:
+    """When an active finding was seen last, if that is not recent; it may be over soon.
+
+    Args:
+        finding: the finding.
+        run: its run, whose latest ten rows are recent.
+    """
+    if not finding.active or run.first_step is None or run.last_step is None:
+        return ""
+    stride = (run.last_step - run.first_step) / max(run.steps - 1, 1)
+    is_recent = run.last_step - finding.last_step <= _RECENT_ROWS * stride
+    return "" if is_recent else f", last seen at step {finding.last_step}"
 
 
 def finding_periods(finding: Finding, findings: Iterable[Finding]) -> str:
@@ -118,7 +135,11 @@ def earlier_run_lines(report: Report) -> list[str]:
     """The verdicts on the runs that the same log holds before this one: the worst ones."""
     runs = report.earlier_runs
     worst = sorted(runs, key=lambda run: VERDICT_ORDER.index(run.verdict.kind))[:_MOST_EARLIER_RUNS]
-    lines = [run.line for run in runs if run in worst]
+    lines = [
+        " ".join(filter(None, (run.line, run.limit_remark(report.lengths))))
+        for run in runs
+        if run in worst
+    ]
     left = len(runs) - len(lines)
     return [*lines, f"and {count_of(left, 'earlier run')} more"] if left else lines
 

@@ -29,6 +29,7 @@ from grpodoctor.report.run.phrases import (
     facts_line,
     finding_period,
     finding_periods,
+    last_seen,
 )
 from grpodoctor.report.run.vitals_view import brief_vitals, full_vitals
 from grpodoctor.report.view import (
@@ -202,6 +203,7 @@ def _other_findings(
 def _problem_line(cause: Finding, report: Report, brevity: Brevity) -> Inline:
     badge = Span(cause.severity, "badge", cause.severity)
     name, period = f"{cause.code} {cause.name},", finding_periods(cause, report.findings)
+    period += last_seen(cause, report.run)
     return (
         (badge, name, f"{period}:", cause.summary) if brevity.summaries else (badge, name, period)
     )

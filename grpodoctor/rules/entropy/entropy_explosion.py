@@ -19,8 +19,12 @@ from grpodoctor.rules.shared.run_health import (
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
+from grpodoctor.vocabulary.values import NotApplicable
 
 _LATEST = 5
+_NOT_PER_TOKEN = NotApplicable(
+    "the entropy exceeds that of any vocabulary, so it is no mean over tokens"
+)
 
 
 class EntropyExplosion(Rule):
@@ -41,7 +45,7 @@ class EntropyExplosion(Rule):
 
     Evidence it needs:
         `entropy/mean`, or its estimate `entropy/sampled`. Optional: `accuracy/train` or
-        `reward/mean`.
+        `reward/mean`. It must be a mean over tokens: the rule is silent above 12.6 nats.
 
     Remedies:
         If MIS002 or OPT002 is also reported, fix that first. If the run has an entropy bonus, lower
@@ -101,12 +105,17 @@ class EntropyExplosion(Rule):
     noise_entropy: float = 5.2
     """Nats per token that are noise at any start: half of ln 32,000, the entropy of a uniform
     choice among the tokens of a small vocabulary. Policies that write text stay below 2."""
+    largest_entropy: float = 12.6
+    """Nats per token that no policy has: ln 300,000, a uniform choice among the tokens of a
+    vocabulary larger than any in use. Beyond it the log has the entropy of a whole response."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the entropy with its starting value."""
         name = current_metric(chart, ENTROPY_METRICS)
         series = chart.series(name)
         level, start = series.level(_LATEST), series.baseline
+        if level > self.largest_entropy:
+            return _NOT_PER_TOKEN
         if level >= self.noise_entropy and len(series) >= _LATEST:
             text = f"Entropy is {level:.1f} nats per token, so the policy writes noise."
             return Sighting("critical", text, cite_all(chart, name, outcome_metric(chart)))

@@ -97,7 +97,7 @@ class LengthNearLimit(Rule):
         series = chart.series(_MEAN)
         if len(chart.series(_TRUNCATED)) or len(series) < self.min_readings:
             return None
-        limit, source = self._limit(chart)
+        limit, source = self.limit(chart)
         level = series.level(2 * RECENT)
         if not limit or series.level(self.min_readings) > limit:
             return None  # another limit was in force
@@ -107,8 +107,8 @@ class LengthNearLimit(Rule):
             text = f"Every response is {limit:g} tokens long in {batches}"
         elif recurring_mean(chart.series(_MEAN)) == limit:
             text = (
-                f"The mean length of several batches is exactly {limit:g} tokens, so probably "
-                "every response is truncated"
+                f"Several batches averaged exactly {limit:g} tokens {_steps_at(series, limit)}, so "
+                "probably every response in them was truncated"
             )
             source = ""
         elif level >= self.near_limit_share * limit:
@@ -162,7 +162,7 @@ class LengthNearLimit(Rule):
         is_number = isinstance(setting, int | float) and not isinstance(setting, bool)
         return float(setting) if is_number and setting > 0 else None  # type: ignore[arg-type, operator]
 
-    def _limit(self, chart: Chart) -> tuple[float, str]:
+    def limit(self, chart: Chart) -> tuple[float, str]:
         """The limit in tokens, 0 if unknown, and where it comes from."""
         setting = self._setting(chart)
         if setting is not None:
@@ -174,6 +174,12 @@ class LengthNearLimit(Rule):
             if len(longest) >= self.min_readings and is_constant and top >= SHORTEST_LIMIT:
                 return top, _LONGEST
         return recurring_mean(chart.series(_MEAN)), "the largest mean"
+
+
+def _steps_at(means: Series, limit: float) -> str:
+    """The steps from the first to the last batch whose mean is the limit."""
+    steps = [step for step, mean in means if mean == limit]
+    return f"(steps {steps[0]}-{steps[-1]})"
 
 
 def _first_at(longest: Series, limit: float) -> int:

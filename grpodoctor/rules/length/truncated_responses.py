@@ -8,6 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
+from grpodoctor.rules.shared.heldout import is_at_risen_best
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     first_step_where,
@@ -24,6 +25,7 @@ from grpodoctor.rules.shared.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import BASELINE, OPENING, Series
 from grpodoctor.vocabulary.conditions import Condition
+from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 
 _TRUNCATED = "length/truncated_rate"
 _VISIBLE_CHANGE = 0.05
@@ -41,6 +43,7 @@ class TruncatedResponses(Rule):
         truncated. It ends while the share falls over the whole run and the reward rises: the policy
         learns to answer within the limit. Where the prompts are solved all the same, it is a note:
         the answer comes before the limit. A tenth or more in all parts of the run is a note too.
+        So is a growing share below a fifth while the held-out outcome rose and is at its best.
         In a run of fewer than 40 readings, the latest three count: a share far above its lowest
         level while the outcome falls; see REW015.
 
@@ -218,7 +221,8 @@ class TruncatedResponses(Rule):
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
         middle = start.level + self.early_rise / 2
         onset = partial(first_step_where, series, lambda value: value >= middle)
-        return Sighting("warning", text, evidence, find_onset=onset)
+        severity: Severity = "info" if _does_no_harm(chart) else "warning"
+        return Sighting(severity, text, evidence, find_onset=onset)
 
     def _lasting_share(self, chart: Chart, series: Series) -> Sighting | None:
         """A tenth of the responses or more that is always cut, whatever the run learns."""
@@ -244,6 +248,11 @@ class TruncatedResponses(Rule):
         lasting = rise + series.mean(2 * RECENT) - share
         is_certain = lasting >= self.noise_factor * reading_noise(series)
         return "warning" if rise >= self.warning_rise and is_certain else "info"
+
+
+def _does_no_harm(chart: Chart) -> bool:
+    """Whether the held-out outcome rose and is at its best; training prompts may become harder."""
+    return any(is_at_risen_best(chart.series(name)) for name in HELDOUT)
 
 
 def _change_text(start: float, share: float) -> str:

@@ -15,7 +15,9 @@ from grpodoctor.rules.shared.engine_correction import (
     mismatch_remedies,
     weights_tokens,
 )
+from grpodoctor.rules.shared.mismatch_levels import ORDINARY
 from grpodoctor.rules.shared.run_health import (
+    ENTROPY_METRICS,
     RECENT,
     current_metric,
     first_step_where,
@@ -163,6 +165,18 @@ class EngineMismatch(Rule):
     unusual_factor: float = 1.5
     """A mismatch above a warning level divided by this is worth a note. The two warning levels are
     twice what ordinary engine pairs show at most, so this is a third more than such pairs show."""
+    kl_of_entropy: float = 0.1
+    """Divergence per nat of entropy that is worth a note. Two tokens of probability .9 and .1 have
+    this ratio at a sampling temperature of .65 or 1.5; a logit that is off by .1 gives .001. The
+    logs of real runs show at most .07, which are samples of older weights."""
+    logprob_of_entropy: float = 0.2
+    """The same for the mean |log p - log p'|, which a small error changes more: temperatures of .65
+    and 1.5 give .35 and .6, and .23 at the lower one for tokens of .98 and .02; a logit that is off
+    by .1 gives .08. The logs of real runs show at most .15, a mixture of experts."""
+    least_kl: float = 0.002
+    """Divergence below which rounding may be the reason, where hardly any entropy is left."""
+    least_logprob: float = 0.01
+    """The same for the mean |log p - log p'|."""
     min_readings: int = 5
     """Minimum readings for the level of a divergence, which a few tokens can dominate."""
     min_grown_difference: float = 0.3
@@ -175,6 +189,7 @@ class EngineMismatch(Rule):
             judged = self._by_mean(chart) or self._by_response(chart) or self._by_growth(chart)
         else:
             judged = self._by_logprob(chart) or self._by_divergence(chart)
+        judged = judged or self._by_entropy(chart)
         onset: Callable[[], int] | None
         if judged is None:
             judged, onset = self._by_weight(chart), partial(_first_step, chart.series(_WEIGHT))
@@ -227,6 +242,10 @@ class EngineMismatch(Rule):
             series = chart.series(name)
             if len(series) and series.level(2 * RECENT) >= threshold:
                 return partial(_first_step_above, series, threshold)
+        for name in (*_KLS, _LOGPROBS):  # a part of the entropy, and as much of it all the time
+            series = chart.series(name)
+            if len(series) >= 2 * RECENT:
+                return partial(_first_step_above, series, series.level(2 * RECENT) / 2)
         return None
 
     def _by_mean(self, chart: Chart) -> tuple[Severity, str] | None:
@@ -274,6 +293,33 @@ class EngineMismatch(Rule):
         if not level >= self.warning_kl:
             return self._note(chart, text, series, self.warning_kl)
         return self._weigh(chart, text, is_ruinous=level >= self.critical_kl)
+
+    def _by_entropy(self, chart: Chart) -> tuple[Severity, str] | None:
+        """A gap that is a large part of the entropy, as that of another distribution is.
+
+        Tokens that are certain have neither, so their share does not matter.
+        """
+        name = next((each for each in (*_KLS, _LOGPROBS) if chart.is_fresh(each)), None)
+        entropy = chart.series(current_metric(chart, ENTROPY_METRICS))
+        if name is None or len(chart.series(name)) < 2 * RECENT or not len(entropy):
+            return None
+        nats = entropy.level(2 * RECENT)
+        if name == _LOGPROBS:
+            least = max(self.logprob_of_entropy * nats, self.least_logprob)
+        else:
+            least = max(self.kl_of_entropy * nats, self.least_kl)
+        differences = chart.series(_MEAN)
+        if len(differences) and not differences.level(2 * RECENT) >= ORDINARY[_MEAN]:
+            return None  # the gap is that of unlikely tokens alone
+        series = chart.series(name)
+        if not series.last >= least / 2 or not series.level(2 * RECENT) >= least or not nats > 0:
+            return None
+        share = series.level(2 * RECENT) / nats
+        gap = "log-probabilities differ by" if name == _LOGPROBS else "diverge by"
+        return "info", (
+            f"Sampler and learner {gap} {share:.0%} of the entropy: temperature, top-p or weights "
+            "differ"
+        )
 
     def _note(
         self, chart: Chart, text: str, series: Series, warning: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -188,12 +189,13 @@ class ZeroLossOrGradient(Rule):
             return self._sighting(chart, "warning", text, ("check-loss-mask", "recheck-reward"))
         if gradient is None:
             text = "A loss of 0 is expected with centered advantages; the gradient is not logged."
-        else:
-            text = (
-                "A loss of 0 is expected: centered advantages add up to 0, and the gradient norm "
-                f"is {gradient:.2g}."
-            )
-        return self._sighting(chart, "info", text, ())
+            return self._sighting(chart, "info", text, ())
+        text = (
+            "A loss of 0 is expected: centered advantages add up to 0, and the gradient norm is "
+            f"{gradient:.2g}."
+        )
+        # A gradient shows that this is no fault, so a later one has an onset of its own.
+        return replace(self._sighting(chart, "info", text, ()), condition="expected")
 
     def _first_loss(self, chart: Chart) -> float:
         opening = chart.series(_LOSS).opening

@@ -115,7 +115,8 @@ class ConstantReward(Rule):
             text = f"{text}; only the form of responses is rewarded."
             evidence = (cite(chart, _REWARD), *evidence)
             return Sighting("warning", text, evidence, find_onset=onset)
-        return Sighting("info", f"{text}.", evidence, find_onset=onset)
+        # The total moves and the task was rewarded, so an earlier warning is certainly over.
+        return Sighting("info", f"{text}.", evidence, find_onset=onset, ends_severer=True)
 
     def _forgone_component(self, chart: Chart, components: list[str]) -> Sighting | None:
         """A component that is rarely earned, after the groups have ceased to differ.

@@ -19,6 +19,7 @@ from grpodoctor.rules.shared.run_health import (
     reading_noise,
 )
 from grpodoctor.rules.shared.trend import change, start_level
+from grpodoctor.rules.shared.whole_run import quarter_means
 from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift
@@ -153,6 +154,9 @@ class HeldOutStall(Rule):
     solved_share: float = 0.5
     """Rise of the evaluations as a share of the training reward's, up to which the rise of a policy
     that solves its training prompts is mostly not the task: on prompts of one kind it is 1."""
+    slow_share: float = 0.1
+    """Rise of the training reward, between the means of its first and last quarter, that is worth a
+    note if the evaluations rise by less than half of it: in standard deviations of a response."""
     similar_start: float = 0.2
     """Difference of the first evaluations and the training reward up to which both began alike."""
     first_evaluations: int = 3
@@ -198,6 +202,9 @@ class HeldOutStall(Rule):
         found = self._judge(chart, name, train, self._since_start(chart, train, name))
         if found is not None:
             return found
+        slow = self._slow_rise(chart, name, train)
+        if slow is not None:
+            return slow
         since = chart.series(train).steps(WINDOW)[0]
         recent = heldout.tail(len(heldout) - bisect_left(heldout.steps(WINDOW), since))
         if len(recent) < self.sure_evaluations:
@@ -245,6 +252,34 @@ class HeldOutStall(Rule):
         factor = math.sqrt(math.pi / 2 * (1 / len(early) + 1 / len(late)))
         error = reading_noise(chart.series(name)) * factor
         return after - before + 2 * error < self.solved_share * (now - start)
+
+    def _slow_rise(self, chart: Chart, name: str, train: str) -> Sighting | None:
+        """A small rise of the training reward that only the whole run shows, and no evaluation.
+
+        Prompts whose labels are wrong are learned by heart, one by one.
+        """
+        series, values = chart.series(train), chart.series(name).tail(WINDOW)
+        if len(values) < self.sure_evaluations or not series.trend >= self.min_rise:
+            return None
+        if not (self._is_share(chart, name) and self._is_share(chart, train)):
+            return None
+        first, last = quarter_means(series)
+        if not last - first >= self.slow_share * _deviation(first, last):
+            return None
+        count = len(values) // 3
+        before, after = statistics.fmean(values[:count]), statistics.fmean(values[-count:])
+        error = max(reading_noise(chart.series(name)), _scatter(values)) * math.sqrt(2 / count)
+        is_fall = after < before - self.min_fall * before  # REW003 judges it
+        may_rise = after - before > self.sure_errors * error
+        if is_fall or may_rise or not after - before + error < self.solved_share * (last - first):
+            return None
+        text = (
+            f"{train} rose from {first:.3g} to {last:.3g}, "
+            f"but {name} went from {before:.3g} to {after:.3g}."
+        )
+        evidence = (cite(chart, name, before), cite(chart, train, first))
+        first_step = series.first_step
+        return Sighting("info", text, evidence, find_onset=lambda: first_step)
 
     def _is_share(self, chart: Chart, name: str) -> bool:
         """Whether all evaluations are between 0 and 1."""

@@ -16,6 +16,9 @@ from grpodoctor.rules.shared.whole_run import never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
+FELL = " fell:"
+"""What the summary contains if the outcome fell by more than its noise."""
+
 
 class NoRise(Rule):
     """The outcome is where it began, and the log shows what may keep it there.
@@ -86,7 +89,7 @@ class NoRise(Rule):
         within = noise if levels.is_bounded else "without a lasting rise"
         clause = f"; {reason.clause}" if reason.clause else ""
         noun = outcome_noun(chart).capitalize()
-        course = f"{'fell: ' if fell else ''}{levels.start:.3g} → {levels.now:.3g}"
-        text = f"{noun} {course}, {within}{clause}."
+        course = f"{FELL if fell else ''} {levels.start:.3g} → {levels.now:.3g}"
+        text = f"{noun}{course}, {within}{clause}."
         evidence = cite_all(chart, name, *reason.metrics)
         return Sighting("info", text, evidence, reason.remedies)

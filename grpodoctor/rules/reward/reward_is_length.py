@@ -6,6 +6,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.shared.pay_by_length import longer_earn_less
 from grpodoctor.rules.shared.reward_components import component_means, component_name
 from grpodoctor.rules.shared.run_health import COLLAPSE_LOSS, RECENT, share_lost
 from grpodoctor.rules.shared.step_changes import step_changes
@@ -30,22 +31,29 @@ class RewardIsLength(Rule):
         the sum, the finding is `info`, or a warning if another component has lost a third of its
         best level.
 
+        A step at which the reward fell and the mean advantage of a token as well, or minus the
+        loss where that is an average over tokens, while responses were as long as before: since
+        then longer responses earn less.
+
     Why it matters:
         The reward function pays for tokens, or for their absence, and for little else. The policy
         learns to write long or short responses; the reward rises as in any good run.
 
     Evidence it needs:
-        `reward/mean` and `length/mean`. Optional: `reward/component/<name>/mean`,
-        `length/truncated_rate`, `environment/turns_mean`.
+        `reward/mean` or `accuracy/train`, and `length/mean`. Optional:
+        `reward/component/<name>/mean`, `length/truncated_rate`, `environment/turns_mean`,
+        `advantage/mean`, `optimizer/loss`.
 
     Remedies:
-        Check the reward function and the weight of its length term.
+        Check the reward function and the weight of its length term. Since a step: look for a
+        timeout or a limit of the verifier that long responses exceed.
 
     When it is wrong:
         In a task whose answer is a length, the two move together as well; so they do in a game that
         pays for each turn that the policy survives, in a log without the number of turns. Truncated
         responses are long and earn nothing, so the rule ignores a negative correlation while
-        responses are truncated.
+        responses are truncated. Prompts that became harder may make wrong responses longer; then
+        the mean length grows at once, and the rule is quiet.
 
     References:
         Singhal et al. 2023, A Long Way to Go, arXiv 2310.03716.
@@ -61,7 +69,7 @@ class RewardIsLength(Rule):
         "repetition",
     )
     summary: ClassVar[str] = "The reward follows the length of the responses."
-    inputs: ClassVar[tuple[Need, ...]] = (_REWARD, _LENGTH)
+    inputs: ClassVar[tuple[Need, ...]] = ((_REWARD, "accuracy/train"), _LENGTH)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
     references: ClassVar[tuple[str, ...]] = ("arXiv 2310.03716",)
     persistence: ClassVar[int] = 3
@@ -88,7 +96,24 @@ class RewardIsLength(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Correlate the changes of the reward, then of its components, with those of the length."""
-        return self._judge_reward(chart) or self._judge_components(chart)
+        return (
+            self._judge_reward(chart) or self._since_a_step(chart) or self._judge_components(chart)
+        )
+
+    def _since_a_step(self, chart: Chart) -> Sighting | None:
+        """Longer responses that earn less from some step on, at first with the same responses."""
+        found = longer_earn_less(chart)
+        if found is None:
+            return None
+        noun = "reward" if len(chart.series(_REWARD)) else "accuracy"
+        text = (
+            f"Since step {found.step} longer responses earn less: {noun} fell from "
+            f"{found.before:.2g} to {found.after:.2g}, a token's advantage from "
+            f"{found.advantage_before:.2g} to {found.advantage_after:.2g}."
+        )
+        metrics = (_REWARD, "accuracy/train", _LENGTH, "advantage/mean", "optimizer/loss")
+        evidence, first = cite_all(chart, *metrics), found.step
+        return Sighting("warning", text, evidence, find_onset=lambda: first)
 
     def _judge_components(self, chart: Chart) -> Sighting | None:
         components, onset = component_means(chart), partial(self._first_step, chart)

@@ -10,17 +10,27 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.exact_shares import BatchShape, batch_shape, denominator
-from grpodoctor.rules.shared.run_health import SOLVED_ACCURACY, has_improved, is_near_ceiling
+from grpodoctor.rules.shared.exact_shares import (
+    EQUAL_SHARES,
+    BatchShape,
+    batch_shape,
+    denominator,
+    equal_shares,
+    shares_metric,
+)
+from grpodoctor.rules.shared.reward_components import component_means
+from grpodoctor.rules.shared.run_health import has_improved, is_near_ceiling
 from grpodoctor.rules.shared.trend import change, has_risen
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
 
-_REWARD, _FLAT = "reward/mean", "groups/zero_variance_rate"
+_REWARD = "reward/mean"
 _HELD_OUT = ("reward/heldout", "accuracy/heldout")
 _SAME = 0.02
 """Fall of the mean reward that counts as none: the means of few batches scatter by more."""
+_DIGITS = 1e-3
+"""Difference of two logs of one mean."""
 _STRIDE = 5
 """Readings between the steps at which a change is looked for."""
 
@@ -42,8 +52,8 @@ class RewardsIgnorePrompts(Rule):
 
     Evidence it needs:
         `reward/mean` with all its digits, of rewards that are 0 or 1, and
-        `groups/zero_variance_rate`. The size of a batch and of a group, from the config or as these
-        two imply it.
+        `groups/zero_variance_rate` or `groups/effective_rate`. The size of a batch and of a group,
+        from the config or as these two imply it.
 
     Remedies:
         Score the same responses twice, score known answers, and compare the order of rewards with
@@ -64,7 +74,7 @@ class RewardsIgnorePrompts(Rule):
     condition: ClassVar[Condition] = "noisy-reward"
     explains: ClassVar[tuple[Condition, ...]] = ("undersized-updates",)
     summary: ClassVar[str] = "The rewards look like coin tosses: prompts do not differ in success."
-    inputs: ClassVar[tuple[Need, ...]] = (_REWARD, _FLAT)
+    inputs: ClassVar[tuple[Need, ...]] = (_REWARD, EQUAL_SHARES)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
     references: ClassVar[tuple[str, ...]] = ("doi.org/10.1111/j.2517-6161.1948.tb00014.x",)
     persistence: ClassVar[int] = 2
@@ -90,13 +100,15 @@ class RewardsIgnorePrompts(Rule):
     """Standard errors by which they differ by less than `part` of that now."""
     part: float = 2 / 3
     """Part of the correlation within groups that a policy which improves may have lost."""
+    most_mean: float = 0.975
+    """Mean reward above which a group of eight has less than one failure in five."""
     most_after: float = 2.0
     """Standard errors up to which the groups are those of coin tosses."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the zero-variance groups with those of prompts that differ a little."""
         shape = batch_shape(chart)
-        if shape is None:
+        if shape is None or _is_sum(chart):
             return NOT_LOGGED
         return self._from_the_start(chart, shape) or self._from_a_step(chart, shape)
 
@@ -105,15 +117,15 @@ class RewardsIgnorePrompts(Rule):
 
         A policy that improves makes the easy prompts all-correct, and so keeps the groups alike.
         """
-        shares, reward = chart.series(_FLAT), chart.series(_REWARD)
-        flat, means = shares.tail(WINDOW), reward.tail(WINDOW)
+        reward = chart.series(_REWARD)
+        flat, means = equal_shares(chart), reward.tail(WINDOW)
         count = min(len(flat), len(means))
         if count < 2 * self.halves or not _are_binary(means[-count:], shape):
             return None
         flat, means = flat[-count:], means[-count:]
         now = _Groups(flat[-self.halves :], means[-self.halves :], shape)
         # Where hardly any response fails, a group has one failure at most, whatever the prompts.
-        if now.mean >= SOLVED_ACCURACY or not now.errors_above(0.0) <= self.most_after:
+        if now.mean >= self.most_mean or not now.errors_above(0.0) <= self.most_after:
             return None
         for end in range(count - self.halves, self.halves - 1, -_STRIDE):
             since = _Groups(flat[end:], means[end:], shape)
@@ -125,18 +137,18 @@ class RewardsIgnorePrompts(Rule):
             usual = before.correlation()
             if since.errors_above(self.part * usual) > -self.least_after:
                 continue
-            step = shares.steps(count - end)[0]
+            step = chart.series(shares_metric(chart)).steps(count - end)[0]
             text = (
                 f"Since step {step} groups look like coin tosses: {since.share:.0%} without "
                 f"variance, {since.expected(usual):.0%} if prompts differed as before."
             )
-            evidence = cite_all(chart, _FLAT, _REWARD)
+            evidence = cite_all(chart, shares_metric(chart), _REWARD)
             return Sighting("warning", text, evidence, find_onset=partial(int, step))
         return None
 
     def _from_the_start(self, chart: Chart, shape: BatchShape) -> Sighting | None:
         reward = chart.series(_REWARD)
-        shares = chart.series(_FLAT).tail(WINDOW)
+        shares = equal_shares(chart)
         means = reward.tail(len(shares))
         if min(len(shares), len(means)) < self.min_readings or not _are_binary(means, shape):
             return None
@@ -160,7 +172,7 @@ class RewardsIgnorePrompts(Rule):
             f"reward does not rise from {statistics.fmean(means):.2g}."
         )
         first_step = reward.first_step
-        evidence = cite_all(chart, _FLAT, _REWARD)
+        evidence = cite_all(chart, shares_metric(chart), _REWARD)
         return Sighting("warning", text, evidence, find_onset=lambda: first_step)
 
 
@@ -203,6 +215,14 @@ class _Groups:
             middle = (low + high) / 2
             low, high = (middle, high) if self.expected(middle) < self.share else (low, middle)
         return low
+
+
+def _is_sum(chart: Chart) -> bool:
+    """Whether the reward has several components, or differs from the share of correct responses."""
+    if len(component_means(chart)) > 1:
+        return True
+    accuracy = chart.series("accuracy/train")
+    return len(accuracy) > 0 and abs(accuracy.last - chart.series(_REWARD).last) > _DIGITS
 
 
 def _are_binary(means: list[float], shape: BatchShape) -> bool:

@@ -15,6 +15,8 @@ from grpodoctor.vocabulary.knobs import Setting
 
 _REWARD = "reward/mean"
 _ZERO_VARIANCE = ZERO_VARIANCE_METRICS[0]
+EQUAL_SHARES = (_ZERO_VARIANCE, "groups/effective_rate")
+"""Metrics that count the groups without variance: the second one counts the others."""
 _EXACT = 2e-7
 """Distance of a logged mean from its fraction: float32 has seven digits."""
 _FEWEST = 5
@@ -43,7 +45,7 @@ def batch_shape(chart: Chart) -> BatchShape | None:
     responses = _responses(tuple(first)) if len(first) >= _FEWEST else None
     if responses is None:
         return None
-    shares = chart.series(_ZERO_VARIANCE).tail(WINDOW)
+    shares = equal_shares(chart)
     if len(shares) < _FEWEST:
         return None
     groups = math.lcm(*(denominator(share, responses) or 0 for share in set(shares)))
@@ -51,6 +53,18 @@ def batch_shape(chart: Chart) -> BatchShape | None:
     if groups < 2 or groups == responses or responses % groups:
         return None
     return BatchShape(responses, responses // groups)
+
+
+def shares_metric(chart: Chart) -> str:
+    """The metric that counts the groups without variance, or those with it."""
+    return next((name for name in EQUAL_SHARES if len(chart.series(name))), EQUAL_SHARES[0])
+
+
+def equal_shares(chart: Chart) -> list[float]:
+    """The shares of groups without variance in the window, oldest first."""
+    name = shares_metric(chart)
+    shares = chart.series(name).tail(WINDOW)
+    return shares if name == _ZERO_VARIANCE else [1 - share for share in shares]
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from grpodoctor.rules.shared.run_health import RECENT, current_metric, level_at
 from grpodoctor.runs.chart import Chart
-from grpodoctor.runs.series import WINDOW
+from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 from grpodoctor.vocabulary.plain_names import PLAIN_NAMES
 
@@ -211,6 +211,15 @@ def _running_medians(values: Sequence[float]) -> list[float]:
 
 _FEWEST = 2
 """Evaluations after a fall: the first may still have been made with the policy before it."""
+
+
+def is_at_risen_best(series: Series) -> bool:
+    """Whether a held-out metric rose over the run and has kept nine tenths of its best level."""
+    values = series.tail(WINDOW)
+    if len(values) < 2 * _LATEST or not series.trend >= _MIN_TREND:
+        return False
+    best = max(_running_medians(values))
+    return statistics.median(values[-_LATEST:]) >= _KEPT * best > 0
 
 
 def heldout_rise_since(chart: Chart, since: int) -> tuple[str, float, float] | None:

@@ -20,6 +20,9 @@ _MAX_BYTES = 64 * 1024 * 1024
 
 _HISTORY = "log_history"
 
+_INTERVAL = "save_steps"
+"""Steps between two checkpoints, the only setting of the run that the file contains."""
+
 TRAINER_STATE = "trainer_state"
 """Name of the format."""
 
@@ -85,6 +88,7 @@ class TrainerState:
         history = self.history_of(state)
         if history is None:
             return Chunk(damage=[Damage(self.path.name, 0, "it contains no history of steps")])
+        self.config = {_INTERVAL: state[_INTERVAL]} if _INTERVAL in state else {}
         chunk = Chunk[LogRow](size=len(text))
         fresh = history[self._read_entries :]
         self._read_entries = max(self._read_entries, len(history))

@@ -109,6 +109,8 @@ def rewind_note(assembly: StepAssembly, chosen: int | None = None) -> str:
 
 
 _ENDS_WITH = "the log ends with "
+_ONLY = "only "
+_OUTCOMES = ("reward/mean", "accuracy/train")
 
 
 def failure_note(readers: Iterable[LogReader]) -> str:
@@ -118,8 +120,11 @@ def failure_note(readers: Iterable[LogReader]) -> str:
 
 
 def is_important(note: str) -> bool:
-    """Whether a note belongs next to the verdict: the log has several runs, or ends in an error."""
-    return names_earlier_runs(note) or note.startswith(_ENDS_WITH)
+    """Whether a note belongs next to the verdict.
+
+    The log has several runs, it ends in an error, or it repeats its measurements of the outcome.
+    """
+    return names_earlier_runs(note) or note.startswith((_ENDS_WITH, _ONLY))
 
 
 _ONE_AFTER_ANOTHER = "runs one after the other"
@@ -202,12 +207,18 @@ def repeated_values_note(logs: Sequence[RepeatedValues]) -> str:
     """Note that a log repeats its values until the next measurement."""
     if not logs:
         return ""
-    periods = logs[0].periods
-    note = (
-        f"the log repeats each value for up to {max(periods.values())} rows; repeats do not count "
-        f"as measurements ({name_some(sorted(periods))})"
-    )
-    stuck = sorted(logs[0].stuck)
+    log = logs[0]
+    longest, names = max(log.periods.values()), name_some(sorted(log.periods))
+    if log.periods.keys().isdisjoint(_OUTCOMES):
+        note = (
+            f"the log repeats some values for up to {longest} rows; repeats do not count ({names})"
+        )
+    else:
+        note = (
+            f"{_ONLY}{log.new_rows:,} of the {log.rows:,} rows are new measurements: the log "
+            f"repeats each value for up to {longest} rows, and repeats do not count ({names})"
+        )
+    stuck = sorted(log.stuck)
     if not stuck:
         return note
     return f"{note}, except where a value stops changing ({name_some(stuck)})"

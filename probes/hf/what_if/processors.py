@@ -21,9 +21,9 @@ class ProcessorEdits:
     padding: Any = None
     """`[token, width]`: attended padding before each prompt that is shorter than the width."""
     prompt_tokens: Any = None
-    """Pairs of a place and the token that every prompt has there, -1 for none; places below 0 count
-    from the end of the prompt. Or such pairs for each prompt, after its number:
-    `["3", [[2, 7]]]`."""
+    """Pairs of a place and what every prompt has there: a token, or a list of tokens. -1 stands for
+    none, -2 for the prompt's own token. Places below 0 count from the end of the prompt. Or such
+    pairs for each prompt, after its number: `["3", [[2, 7]]]`."""
     masked_tokens: Any = None
     """Ids of tokens that no other token sees, as if they were padding."""
     position_gap: int = 0
@@ -113,12 +113,12 @@ class ProcessorEdits:
             for each, count in zip(responses, counts, strict=True)
         ]
 
-    def _replaced(self, response: Response) -> Sequence[tuple[int, int]]:
+    def _replaced(self, response: Response) -> Sequence[tuple[int, Any]]:
         """Places of a response's prompt with the tokens that it has there."""
         listed: Any = self.prompt_tokens
         if listed and isinstance(listed[0][0], str):
             listed = dict(listed).get(str(response.prompt), ())
-        pairs: Sequence[tuple[int, int]] = listed
+        pairs: Sequence[tuple[int, Any]] = listed
         return pairs
 
     def processed(self, logits_NV: Tensor, history: History, ends: Sequence[int]) -> Tensor:
@@ -167,17 +167,21 @@ _READ = ("padding", "prompt_tokens", "masked_tokens")
 """Edits of what is read; they do the same."""
 
 
-def _with_tokens(prompt: Sequence[int], replaced: Sequence[tuple[int, int]]) -> list[int]:
-    """A prompt with other tokens at some places, those that it has, or without these."""
-    ids = list(prompt)
-    for place, token in replaced:
-        if -len(ids) <= place < len(ids):
-            ids[place] = int(token)
-    return [token for token in ids if token != LOST]
+def _with_tokens(prompt: Sequence[int], replaced: Sequence[tuple[int, Any]]) -> list[int]:
+    """A prompt with other tokens at some places, with more of them, or without these."""
+    parts = [[int(token)] for token in prompt]
+    for place, tokens in replaced:
+        if -len(parts) <= place < len(parts):
+            listed = tokens if isinstance(tokens, list) else [tokens]
+            parts[place] = [prompt[place] if each == KEPT else int(each) for each in listed]
+    ids = [token for part in parts for token in part if token != LOST]
+    if not ids:
+        raise InapplicableError("a prompt without tokens cannot be read")
+    return ids
 
 
-LOST = -1
-"""In place of a token: the prompt has none at this place."""
+LOST, KEPT = -1, -2
+"""In place of a token: the prompt has none at this place, or its own one."""
 
 
 def _penalized(logits_NV: Tensor, seen_NV: Tensor, penalty: float) -> Tensor:

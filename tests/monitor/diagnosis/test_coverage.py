@@ -26,7 +26,9 @@ def test_settings_are_listed_by_the_number_of_rules_that_they_enable():
     counts = [len(codes) for codes in settings.values()]
     assert counts == sorted(counts, reverse=True)
     assert {"ENT001", "ENT002"} <= set(
-        settings["set use_liger_kernel=False (needs TRL GRPOTrainer 0.20 or later)"]
+        settings[
+            "set use_liger_kernel=False if you set it to True (needs TRL GRPOTrainer 0.20 or later)"
+        ]
     )
     assert "GRP004" in settings["set log_completions=True"]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from grpodoctor.monitor.advice import advice_for, with_alternatives
-from grpodoctor.monitor.diagnosis.diagnose import first_action_of
+from grpodoctor.monitor.diagnosis.first_action import first_action_of
 from grpodoctor.monitor.diagnosis.problems import RunContext, problems_of
 from grpodoctor.monitor.replay import replay
 from grpodoctor.rules.base import Finding

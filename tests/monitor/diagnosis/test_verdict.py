@@ -140,7 +140,9 @@ def test_a_run_without_a_rise_is_not_called_healthy():
     assert verdict.line.startswith("Flat: reward 0.2 → 0 over 100 steps, no lasting rise; 20")
     noisy = verdict_of([], replace(EVIDENCE, noise=0.0949, rose=False), "")
     assert "no rise beyond its noise of 0.095; 20 of" in noisy.line
-    fallen = verdict_of([], replace(EVIDENCE, noise=0.0949, fell=True, rose=False), "")
+    fallen = verdict_of(
+        [], replace(EVIDENCE, noise=0.0949, fall="reward fell from 1 to 0.5", rose=False), ""
+    )
     assert "a fall beyond its noise of 0.095; 20 of" in fallen.line
 
 
@@ -363,3 +365,28 @@ def test_a_failed_rule_is_counted_in_the_first_line():
         "19 of 30 rules ran (1 failed) and"
         in verdict_of([], replace(EVIDENCE, coverage=coverage), "").line
     )
+
+
+def test_a_second_critical_fault_that_began_at_the_same_time_is_named():
+    evidence = replace(EVIDENCE, slack=10.0)
+    first = problem("ENT002", "entropy-rise", severity="critical", onset=40)
+    line = verdict_of([first, problem("MIS001", "engine-mismatch", severity="critical", onset=45)],
+                      evidence, "").line  # fmt: skip
+    assert line.endswith(" Also: MIS001 engine-mismatch, since step 45.")
+    for facts in ({"severity": "warning", "onset": 45}, {"severity": "critical", "onset": 70}):
+        other = problem("MIS001", "engine-mismatch", **facts)
+        assert "Also" not in verdict_of([first, other], evidence, "").line
+
+
+def test_a_fall_that_a_fault_explains_is_part_of_the_verdict():
+    """The name of REW020, no-rise, hides that the reward fell."""
+    fall = "reward fell from 0.2 to 0.05"
+    cause = problem("LEN003", "truncation")
+    symptom = Symptom(finding("REW020", "info"), ("truncation", "plateau"))
+    explained = replace(cause, symptoms=(symptom,))
+    assert f", and {fall}" in verdict_of([explained], replace(EVIDENCE, fall=fall), "").line
+    assert fall not in verdict_of([cause], replace(EVIDENCE, fall=fall), "").line
+    assert "fell" not in verdict_of([explained], EVIDENCE, "").line
+    stated = replace(cause.cause, summary="Reward fell from 0.3 (best, around step 9) to 0.05.")
+    twice = replace(explained, cause=stated)
+    assert fall not in verdict_of([twice], replace(EVIDENCE, fall=fall), "").line

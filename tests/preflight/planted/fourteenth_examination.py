@@ -17,7 +17,7 @@ from tests.preflight.planted.fourteenth_second import second_half
 
 __all__ = ["draw", "drawn_faults", "fourteenth_faults", "fourteenth_healthy"]
 
-_KINDS = {
+KINDS = {
     "R1 format that is too strict": 6, "R2 extraction of the wrong part": 4,
     "R3 comparison that is too strict": 4, "R4 answers that cannot be parsed are paid": 3,
     "R5 missing columns": 3, "R6 text and messages": 3, "R7 number of rewards, None, nan": 2,
@@ -42,9 +42,9 @@ _TASKS = ["word problems", "competition", "code asserts", "code stdin", "multipl
 def draw() -> list[tuple[str, str, str]]:
     """Kind, task and half of each of the 72 mistakes."""
     rng = random.Random(1601)
-    names = [kind.split()[0] for kind in _KINDS]
+    names = [kind.split()[0] for kind in KINDS]
     kinds = sorted(
-        rng.choices(names, list(_KINDS.values()), k=72),
+        rng.choices(names, list(KINDS.values()), k=72),
         key=lambda kind: ("RDTC".index(kind[0]), int(kind[1:])),
     )
     pairs = [(kind, rng.choice(_TASKS)) for kind in kinds]

@@ -68,7 +68,7 @@ def _several() -> Iterator[Case]:
         name="open questions for a judge", rows=k.essays(200, 4313), reward=k.JUDGE, model=GEMMA
     )
     yield Case(name="four languages", rows=k.foreign(300, 4314), reward=k.BOX, suffix=".json")
-    yield Case(name="queries that are run", rows=_with_results(200, 4315), reward=k.SQL)
+    yield Case(name="queries that are run", rows=with_results(200, 4315), reward=k.SQL)
     yield Case(name="texts with rules", rows=k.orders(200, 4316), reward=k.RULES, run_config=trl(),
                framework="trl", settings=settings)  # fmt: skip
     yield Case(name="documents in verl's layout", rows=_verl_rows(150, 4317), reward=_VERL_TAGGED,
@@ -86,7 +86,7 @@ def _several() -> Iterator[Case]:
                rows=[{"question": row["prompt"][0]["content"], "answer": row["answer"]} for row in k.exam(400, 4320)])  # fmt: skip
 
 
-def _with_results(count: int, seed: int) -> list[Row]:
+def with_results(count: int, seed: int) -> list[Row]:
     """Questions whose query returns something.
 
     In the first run, an empty query was right for an eighth of the rows; that alarm was right.

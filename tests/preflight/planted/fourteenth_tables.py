@@ -13,7 +13,7 @@ from tests.preflight.planted.tables import Row
 _PEOPLE = ["Ada", "Bilal", "Carmen", "Dong", "Esra", "Femi", "Greta", "Hugo", "Ilse", "Jomo", "Katya", "Luis", "Mei", "Noor", "Olga", "Pavel"]  # fmt: skip
 
 
-def _distinct(draw: Callable[[random.Random, int], Row]) -> Callable[[int, int], list[Row]]:
+def distinct(draw: Callable[[random.Random, int], Row]) -> Callable[[int, int], list[Row]]:
     """Rows with different questions, from a function that draws one."""
 
     def drawn(count: int, seed: int) -> list[Row]:
@@ -35,7 +35,7 @@ def chat(text: str, system: str = "") -> list[Row]:
     return [*start, {"role": "user", "content": text}]
 
 
-@_distinct
+@distinct
 def words(rng: random.Random, at: int) -> Row:
     """Word problems: q, steps, a."""
     who, a, b, c = rng.choice(_PEOPLE), rng.randint(12, 60), rng.randint(3, 11), rng.randint(2, 9)
@@ -64,7 +64,7 @@ def latex(value: Fraction) -> str:
     return f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 
-@_distinct
+@distinct
 def contest(rng: random.Random, at: int) -> Row:
     """Competition problems with answers in LaTeX."""
     a, b, c = rng.randint(2, 40), rng.randint(2, 25), rng.randint(3, 19)
@@ -82,7 +82,7 @@ def contest(rng: random.Random, at: int) -> Row:
     return {"q": q, "a": answer}
 
 
-@_distinct
+@distinct
 def functions(rng: random.Random, at: int) -> Row:
     """Python functions with assertions: q, name, tests, solution."""
     k, sign = rng.randint(2, 8), rng.choice("-+/_:;")
@@ -105,7 +105,7 @@ def functions(rng: random.Random, at: int) -> Row:
     }  # fmt: skip
 
 
-@_distinct
+@distinct
 def programs(rng: random.Random, at: int) -> Row:
     """Programs that read standard input: q, inputs, outputs, solution."""
     k, m = rng.randint(2, 12), rng.randint(1, 30)
@@ -123,7 +123,7 @@ def programs(rng: random.Random, at: int) -> Row:
     }  # fmt: skip
 
 
-@_distinct
+@distinct
 def exam(rng: random.Random, at: int) -> Row:
     """Multiple choice: q, options, key."""
     a, b, c = rng.randint(11, 90), rng.randint(2, 12), rng.randint(2, 9)
@@ -174,7 +174,7 @@ def schema(name: str) -> Row:
     }  # fmt: skip
 
 
-@_distinct
+@distinct
 def calls(rng: random.Random, at: int) -> Row:
     """Requests for tools: q, name, arguments."""
     name = rng.choice(list(_SCHEMAS))
@@ -184,7 +184,7 @@ def calls(rng: random.Random, at: int) -> Row:
     return {"q": _WISHES[name].format(text, number) + polite, "name": name, "arguments": arguments}
 
 
-@_distinct
+@distinct
 def dialogs(rng: random.Random, at: int) -> Row:
     """Orders in two turns: q (messages), a (total)."""
     item, other = rng.sample(["coffee", "bagel", "salad", "soup", "juice", "muffin"], 2)
@@ -198,7 +198,7 @@ def dialogs(rng: random.Random, at: int) -> Row:
     return {"q": messages, "a": (n - less) * p + m * r}
 
 
-@_distinct
+@distinct
 def notices(rng: random.Random, at: int) -> Row:
     """Letters and the fields to extract: q, a (nested object)."""
     sender = f"{rng.choice(['Nordlicht', 'Alvarez', 'Brightwell', 'Okafor', 'Tanaka', 'Delmas'])} {rng.choice(['Ltd', 'GmbH', 'SA', 'Inc'])}"
@@ -221,14 +221,14 @@ _FRENCH = {
 }  # fmt: skip
 
 
-@_distinct
+@distinct
 def sentences(rng: random.Random, at: int) -> Row:
     """English sentences and French translations."""
     parts = [rng.choice(list(words.items())) for words in _FRENCH.values()]
     return {"q": " ".join(p[0] for p in parts) + ".", "a": " ".join(p[1] for p in parts) + "."}
 
 
-@_distinct
+@distinct
 def sudokus(rng: random.Random, at: int) -> Row:
     """Sudokus of four by four: q (rows with dots), a (rows)."""
     digits = rng.sample("1234", 4)
@@ -245,7 +245,7 @@ def sudokus(rng: random.Random, at: int) -> Row:
     return {"q": shown, "a": full}
 
 
-@_distinct
+@distinct
 def records(rng: random.Random, at: int) -> Row:
     """Long documents with a question: context, q, a, start."""
     places = rng.sample(["Bergen", "Malaga", "Tartu", "Izmir", "Kyoto", "Dakar", "Salta", "Hobart", "Leipzig", "Galway", "Gdansk", "Pune", "Recife", "Aarhus", "Fez", "Cusco"], 14)  # fmt: skip
@@ -277,7 +277,7 @@ INTENTS = {
 }
 
 
-@_distinct
+@distinct
 def intents(rng: random.Random, at: int) -> Row:
     """Messages to a bank with one of six labels."""
     label = rng.choice(list(INTENTS))
@@ -298,7 +298,7 @@ FACTS = {
 }
 
 
-@_distinct
+@distinct
 def essays(rng: random.Random, at: int) -> Row:
     """Open questions with the facts that a good answer names."""
     thing = rng.choice(list(FACTS))
@@ -321,7 +321,7 @@ _FOREIGN = [
 ]
 
 
-@_distinct
+@distinct
 def foreign(rng: random.Random, at: int) -> Row:
     """Word problems in German, Spanish, Korean and Arabic."""
     a, b, c = rng.randint(3, 40), rng.randint(5, 30), rng.randint(1, 14)
@@ -336,7 +336,7 @@ TABLES = {
 }  # fmt: skip
 
 
-@_distinct
+@distinct
 def queries(rng: random.Random, at: int) -> Row:
     """Questions about a table: q, schema, fill (statements), a (SQL)."""
     table = rng.choice(list(TABLES))
@@ -356,7 +356,7 @@ def queries(rng: random.Random, at: int) -> Row:
     return {"q": q, "schema": f"CREATE TABLE {table} ({columns});", "fill": ";\n".join(fill), "a": answer}  # fmt: skip
 
 
-@_distinct
+@distinct
 def orders(rng: random.Random, at: int) -> Row:
     """Writing tasks with rules that a program checks: q, rules."""
     topic = rng.choice(["a lost umbrella", "the smell of rain", "a night bus", "an old map", "a noisy flat", "the first snow", "a broken clock"])  # fmt: skip

@@ -135,9 +135,10 @@ def test_the_finding_states_the_place_and_what_to_compare() -> None:
         rival_held_out=0.21,
     )  # fmt: skip
     name = unexplained._with_place(unexplained._UNKNOWN, place)
-    assert name.title == "The cause is unknown; the differences point to layer 1 mlp"
+    assert name.title == "The cause is unknown; if the model differs, most likely in layer 1 mlp"
     assert "layer 1 mlp" in name.remedies[0]
-    (detail,) = unexplained._place_details(place)
+    detail, caveat = unexplained._place_details(place)
+    assert caveat.startswith("no experiment verifies this place")
     assert "94%" in detail
     assert "21%" in detail
 

@@ -20,6 +20,7 @@ from tests.probe.plants import (
     second_draw,
     sharded,
     similar,
+    third_draw,
     unseen_catalogue,
     upstream_bugs,
 )
@@ -285,7 +286,8 @@ def unseen() -> Iterator[Plant]:
     yield from _recurring_bugs()
     yield from _rewritten_kernels()
     yield from _natural_draw()
-    yield from _second_draw()
+    yield from _drawn(second_draw.pairs())
+    yield from _drawn(third_draw.pairs())
 
 
 def _engine_bugs() -> Iterator[Plant]:
@@ -459,9 +461,9 @@ def _natural_draw() -> Iterator[Plant]:
         )  # fmt: skip
 
 
-def _second_draw() -> Iterator[Plant]:
-    """The plants of `second_draw`."""
-    for each in second_draw.pairs():
+def _drawn(pairs: Iterator[second_draw.Drawn]) -> Iterator[Plant]:
+    """The plants of `second_draw` or `third_draw`."""
+    for each in pairs:
         named = {name: value for name, value in vars(each).items() if name != "causes"}
         yield Plant(causes=tuple(map(frozenset, each.causes)), **named)
 

@@ -35,6 +35,8 @@ from tests.probe.plants import (
     sampling_faults,
     second_draw_faults,
     sharded,  # noqa: F401  # registers its faults
+    third_draw_faults,
+    third_draw_serving,
     unseen_computing,
     unseen_serving,
     upstream_bugs,
@@ -70,8 +72,10 @@ class Planted:
         read = report_bugs.read_prompts(self._faults, read)
         read = upstream_bugs.read_prompts(self._faults, read)
         read = second_draw_faults.read_prompts(self._faults, read)
+        read = third_draw_serving.read_prompts(self._faults, read)
         with self._settings.processors(self._engine), self._reported_over():
             settings = self._settings.sampling(sampling)
+            settings = third_draw_serving.settings(settings, self._faults)
             drawn = unseen_serving.drawn(self._engine, read, settings, want, self._faults)
         if self._settings.is_raw:
             drawn = self._engine.score(drawn, Processing(sampling.temperature), want)
@@ -83,6 +87,7 @@ class Planted:
         drawn = issue_bugs.reported(drawn, self._faults)
         drawn = natural_draw.reported(drawn, self._raw, self._faults)
         drawn = second_draw_faults.reported(drawn, self._raw, sampling.temperature, self._faults)
+        drawn = third_draw_serving.reported(drawn, self._faults)
         for response in drawn:
             response.prompt_ids = list(prompts[response.prompt])
         return reporting.spoilt(drawn, self._faults)
@@ -99,6 +104,7 @@ class Planted:
         if "ignores_temperature" in self._faults:
             processing = replace(processing, temperature=1.0)
         processing = unseen_serving.processing(processing, self._faults)
+        processing = third_draw_serving.processing(processing, self._faults)
         originals, responses = responses, self._read(responses)
         with self._reported_over():
             scored = self._engine.score(responses, processing, want)
@@ -106,6 +112,7 @@ class Planted:
             replace(each, prompt_ids=original.prompt_ids)
             for each, original in zip(scored, originals, strict=True)
         ]
+        scored = third_draw_serving.scored(scored, self._faults)
         return reporting.spoilt(scored, self._faults)
 
     @contextmanager
@@ -120,6 +127,7 @@ class Planted:
         """The responses after the prompts that are really read."""
         if "last_lost" not in self._faults:
             responses = second_draw_faults.read(responses, self._faults)
+            responses = third_draw_serving.read(responses, self._faults)
             return unseen_serving.read(responses, self._faults)
         return [replace(each, prompt_ids=each.prompt_ids[:-1]) for each in responses]
 
@@ -141,6 +149,7 @@ def load(model: str, options: Mapping[str, Any]) -> Planted:
         phase_faults.NEED_EAGER,
         recurring_bugs.NEED_EAGER,
         rewritten_kernels.NEED_EAGER,
+        third_draw_faults.NEED_EAGER,
         *sets,
     ):
         rest["attention"] = "eager"

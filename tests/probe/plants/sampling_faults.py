@@ -10,7 +10,14 @@ from unittest import mock
 
 import torch
 
-from tests.probe.plants import engine_bugs, further, issue_bugs, report_bugs, upstream_bugs
+from tests.probe.plants import (
+    engine_bugs,
+    further,
+    issue_bugs,
+    report_bugs,
+    third_draw_serving,
+    upstream_bugs,
+)
 
 PAD, END, BOS = 0, 1, 2
 PROCESSORS = ("repetition", "presence", "frequency", "bias", "banned", "min_tokens")
@@ -20,6 +27,7 @@ PROCESSORS += (
     *report_bugs.ROW_PROCESSORS,
     *issue_bugs.ROW_PROCESSORS,
     *upstream_bugs.ROW_PROCESSORS,
+    *third_draw_serving.ROW_PROCESSORS,
 )
 
 
@@ -114,4 +122,5 @@ def _row(logits: Any, everything: Sequence[int], drawn: Sequence[int], mine: Any
     logits = report_bugs.changed_row(logits, drawn, mine)
     logits = issue_bugs.changed_row(logits, everything, mine)
     logits = upstream_bugs.changed_row(logits, everything, drawn, mine)
+    logits = third_draw_serving.changed_row(logits, everything, drawn, mine)
     return further.changed_row(logits, mine)

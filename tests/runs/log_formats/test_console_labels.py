@@ -33,6 +33,7 @@ def test_lines_of_custom_scripts(tmp_path: Path) -> None:
         "[2025-03-01 10:00:00] step 12 | loss: 0.5 | reward: 0.25 | acc: 40.0%",
         "INFO iter=12 loss=0.5 reward=0.25 acc=0.4 lr=1e-6",
         "Step [12/500], Loss: 0.5, Reward: 0.25, Acc: 0.4",
+        "Iter: 1/1, Step: 12/200, Loss: 0.5, Reward: 0.25, Acc: 0.4",
     ],
 )
 def test_labels_and_assignments(line: str, tmp_path: Path) -> None:

@@ -307,8 +307,11 @@ class PairSearch:
             moved = [each for each in self._scored(near) if each is not None]
             if len(moved) < len(numbers):
                 break
-            columns = [(each - base_N) / by for each, by in zip(moved, sizes, strict=True)]
-            step_K = _least_squares(np.stack(columns, axis=1), self._target - base_N)
+            # Forbidden tokens have -inf on both sides; the fit leaves their NaN out.
+            with np.errstate(invalid="ignore"):
+                columns = [(each - base_N) / by for each, by in zip(moved, sizes, strict=True)]
+                missing_N = self._target - base_N
+            step_K = _least_squares(np.stack(columns, axis=1), missing_N)
             tried = [_stepped(setup, numbers, step_K * length) for length in _LENGTHS]
             scores = self._scored(tried)
             gaps = [self._gap(one) for one in scores]

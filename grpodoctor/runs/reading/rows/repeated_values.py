@@ -75,6 +75,8 @@ class RepeatedValues:
         self._changed_at: dict[int, int] = {}
         """The latest row in which any metric of a period changed, by period."""
         self._rows = 0
+        self.new_rows = 0
+        """Rows with a new measurement of any metric that is repeated."""
         self.periods: dict[str, int] = {}
         """Metrics with repeated values, and the number of rows per measurement."""
         self.stuck: set[str] = set()
@@ -112,7 +114,14 @@ class RepeatedValues:
         if not self.periods:
             return dict(readings)
         self._note_changes(readings)
-        return {name: reading for name, reading in readings.items() if self._is_new(name, reading)}
+        new = {name: reading for name, reading in readings.items() if self._is_new(name, reading)}
+        self.new_rows += not self.periods.keys().isdisjoint(new)
+        return new
+
+    @property
+    def rows(self) -> int:
+        """Rows of the log so far."""
+        return self._rows
 
     def _note_changes(self, readings: Mapping[str, Reading]) -> None:
         for name, reading in readings.items():

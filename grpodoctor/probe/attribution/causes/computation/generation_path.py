@@ -40,7 +40,7 @@ class GenerationPath(Cause):
         setup = variant.setup
         used = setup.rescored or setup.shift or setup.transform or setup.replay
         is_loud = experiments.is_loud(variant.gap)
-        return Hypothesis(0.5) if is_loud and not used and not setup.edits else None
+        return Hypothesis(0.5) if is_loud and not used else None
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis

@@ -1,23 +1,32 @@
-"""The sampler reads the prompts without some tokens inside of them, such as a separator."""
+"""One side reads the prompts without some of their tokens, or reads one twice."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.tokens.prompt_ids import PromptIds
 from grpodoctor.probe.attribution.causes.tokens.replaced_tokens import (
+    KEPT,
+    LOST,
     may_be_replaced,
     place_in_words,
     places_of,
+    reads_in_words,
     replaced_by_edit,
     scores_otherwise,
 )
+from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_gaps import EditGaps
 from grpodoctor.probe.attribution.variant import Variant
 
-_LOST = -1
-"""In place of a token in the edit: the prompts have none at this place."""
 _MOST = 8
+"""Tokens next to each other that may be lost."""
+_ENDS = 8
+"""Places at either end of the prompts at which several tokens are lost at first. Elsewhere a
+token must be lost alone before its neighbors are tried."""
 _LOWERS = 0.9
 """Largest share of the gap that may remain after one more token."""
 
@@ -36,6 +45,7 @@ class LostTokens(Cause):
     )
     least = 0.5
     is_surrogate = True
+    is_symmetric = True
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """A gap that no cheaper experiment explains, and a learner that can read other prompts."""
@@ -44,48 +54,83 @@ class LostTokens(Cause):
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Leave out the token at each place, and further ones next to the best."""
+        """Leave out the token at each place, or several next to each other, or repeat one."""
         if scores_otherwise(experiments, variant):
             return None
-        found = _lost(experiments, variant)
-        if not found:
+        edit, words, count = _Search(experiments, variant).run()
+        if edit is None:
             return None
-        edit = replaced_by_edit((place, _LOST) for place in found)
         after = experiments.vary(variant, edits=(*variant.setup.edits, edit))
-        words = " and ".join(map(place_in_words, found))
         return ExperimentResult(
             summary=(
-                f"the sampler reports the learner's prompt ids, but without the token at {words} "
-                f"of every prompt, k3 falls from {variant.gap:.2g} to {after.gap:.2g} nats per "
-                "token"
+                f"{reads_in_words(variant)} with every prompt {words}, k3 falls from "
+                f"{variant.gap:.2g} to {after.gap:.2g} nats per token"
             ),
             after=after,
-            details=(f"without the token at {words}",),
-            figures={"lost": float(len(found))},
+            details=(words,),
+            figures={"lost": float(count)},
         )
 
 
-def _lost(experiments: Experiments, variant: Variant) -> Places:
-    """The places without whose tokens the smallest gap is left; empty if none lowers it much.
+class _Search:
+    """Tries lost and repeated tokens on a few responses."""
 
-    Raises:
-        EngineError: if the learner fails.
-        BudgetSpentError: if the time budget is used up.
-    """
-    gaps = EditGaps(experiments, variant)
-    places = places_of([len(prompt) for prompt in experiments.sampled_prompts.values()])
-    found: Places = ()
-    left = gaps.gap(gaps.base_N)
-    tried: list[Places] = [(place,) for place in places]
-    while tried and len(found) < _MOST:
-        edits = [replaced_by_edit((place, _LOST) for place in each) for each in tried]
-        known = dict(zip(tried, gaps.of(edits), strict=True))
-        best = min(known, key=known.__getitem__)
-        if known[best] >= _LOWERS * left:
-            break
-        found, left = best, known[best]
-        if not experiments.is_loud(left):
-            break
-        near = {min(found) - 1, max(found) + 1} & set(places)
-        tried = [tuple(sorted((*best, place))) for place in sorted(near)]
-    return found
+    def __init__(self, experiments: Experiments, variant: Variant) -> None:
+        self._experiments, self._gaps = experiments, EditGaps(experiments, variant)
+        self._whole = self._gaps.gap(self._gaps.base_N)
+        prompts = experiments.sampled_prompts.values()
+        self._places = places_of([len(prompt) for prompt in prompts])
+
+    def run(self) -> tuple[Edit | None, str, int]:
+        """The best edit, its words, and how many tokens are lost; no edit if none helps much.
+
+        Raises:
+            EngineError: if the learner fails.
+            BudgetSpentError: if the time budget is used up.
+        """
+        found, left = self._lost()
+        twice = {place: _twice(place) for place in self._places}
+        gaps = dict(zip(twice, self._gaps.of(list(twice.values())), strict=True))
+        best = min(gaps, key=gaps.__getitem__, default=None)
+        if best is not None and gaps[best] < min(left, _LOWERS * self._whole):
+            return twice[best], f"with its token at {place_in_words(best)} twice", 0
+        if not found:
+            return None, "", 0
+        words = " and ".join(map(place_in_words, found))
+        return _without(found), f"without the token at {words}", len(found)
+
+    def _lost(self) -> tuple[Places, float]:
+        """The places without whose tokens the smallest gap is left; empty if none lowers it."""
+        found, left = self._best([*((place,) for place in self._places), *self._spans()])
+        while found and len(found) < _MOST and self._experiments.is_loud(left):
+            near = {min(found) - 1, max(found) + 1} & set(self._places)
+            longer = [tuple(sorted((*found, place))) for place in sorted(near)]
+            best, gap = self._best(longer)
+            if not best or gap >= _LOWERS * left:
+                break
+            found, left = best, gap
+        return found, left
+
+    def _best(self, tried: Sequence[Places]) -> tuple[Places, float]:
+        gaps = dict(zip(tried, self._gaps.of([_without(each) for each in tried]), strict=True))
+        best: Places = min(gaps, key=gaps.__getitem__, default=())
+        return (best, gaps[best]) if best and gaps[best] < _LOWERS * self._whole else ((), math.inf)
+
+    def _spans(self) -> Iterator[Places]:
+        """Several tokens next to each other that begin or end near an end of the prompts.
+
+        They may reach beyond the shortest prompt, which then loses fewer.
+        """
+        starts = [place for place in self._places if 0 <= place < _ENDS]
+        for size in range(2, _MOST + 1):
+            yield from (tuple(range(start, start + size)) for start in starts)
+            ends = [place for place in self._places if -_ENDS <= place < 0]
+            yield from (tuple(range(end - size + 1, end + 1)) for end in ends)
+
+
+def _without(places: Places) -> Edit:
+    return replaced_by_edit((place, LOST) for place in places)
+
+
+def _twice(place: int) -> Edit:
+    return replaced_by_edit([(place, [KEPT, KEPT])])

@@ -21,6 +21,8 @@ from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.token_text import texts_of
 
 EDIT = "prompt_tokens"
+LOST, KEPT = -1, -2
+"""In place of a token in the edit: the prompt has none at this place, or its own one."""
 _MOST_PLACES, _MOST_LAST = 64, 16
 """Places from the start of the prompts, and from their end, that are tried."""
 _MOST_TOKENS = 256
@@ -56,6 +58,7 @@ class ReplacedTokens(Cause):
     )
     least = 0.5
     is_surrogate = True
+    is_symmetric = True
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """A gap that no cheaper experiment explains, and a learner that can read other tokens."""
@@ -74,7 +77,7 @@ class ReplacedTokens(Cause):
         words = _in_words(found, texts_of(experiments.case.learner.model))
         return ExperimentResult(
             summary=(
-                f"the sampler reports the learner's prompt ids, but with {words} in every prompt, "
+                f"{reads_in_words(variant)} with {words} in every prompt, "
                 f"k3 falls from {variant.gap:.2g} to {after.gap:.2g} nats per token"
             ),
             after=after,
@@ -87,28 +90,44 @@ def may_be_replaced(experiments: Experiments, variant: Variant) -> bool:
     """Whether there is a gap above rounding, and a learner that can read other tokens."""
     setup = variant.setup
     other = setup.behind or setup.own_prompts or setup.rescored or setup.shift or setup.replay
-    if other or not setup.learner.kind.can_alter or setup.swapped:
+    if other or not setup.learner.kind.can_alter:
         return False
     return experiments.exceeds_rounding(variant)
 
 
 def scores_otherwise(experiments: Experiments, variant: Variant) -> bool:
-    """Whether the sampler differs from the learner after the reported prompts, too."""
+    """Whether the sampler differs from the learner after the reported prompts, too.
+
+    If the learner is the side that deviates, it has no other scores.
+    """
+    if variant.setup.swapped:
+        return False
     own_N = own_scores(experiments, variant)
     return own_N is not None and differ(experiments, variant, own_N, variant.tokens.learner_N)
 
 
-def replaced_by_edit(replaced: Iterable[tuple[int, int]]) -> Edit:
-    """The edit with these tokens at these places of every prompt."""
+def replaced_by_edit(replaced: Iterable[tuple[int, int | list[int]]]) -> Edit:
+    """The edit with these tokens, or lists of tokens, at these places of every prompt."""
     return EDIT, json.dumps([list(pair) for pair in replaced])
+
+
+def reads_in_words(variant: Variant) -> str:
+    """Which side reads other prompts than both sides report, as the begin of a sentence."""
+    if variant.setup.swapped:
+        return "the learner reads other prompt ids than the sampler reports:"
+    return "the sampler reports the learner's prompt ids, but"
 
 
 def _in_words(replaced: Replaced, texts: Mapping[int, str]) -> str:
     parts = []
     for place, token in replaced:
-        text = f" ({texts[token]!r})" if token in texts else ""
-        parts.append(f"token {token}{text} at {place_in_words(place)}")
+        parts.append(f"token {token_in_words(token, texts)} at {place_in_words(place)}")
     return ", ".join(parts)
+
+
+def token_in_words(token: int, texts: Mapping[int, str]) -> str:
+    """A token's id, with its text if it is known."""
+    return f"{token} ({texts[token]!r})" if token in texts else str(token)
 
 
 def place_in_words(place: int) -> str:

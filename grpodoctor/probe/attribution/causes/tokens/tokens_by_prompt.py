@@ -17,6 +17,7 @@ from grpodoctor.probe.attribution.causes.tokens.replaced_tokens import (
     may_be_replaced,
     place_in_words,
     places_of,
+    reads_in_words,
     replaced_by_edit,
     scores_otherwise,
 )
@@ -54,6 +55,7 @@ class TokensByPrompt(Cause):
     )
     least = 1 - _CLOSES
     is_surrogate = True
+    is_symmetric = True
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """The same, after the search for a text that all prompts have."""
@@ -76,7 +78,7 @@ class TokensByPrompt(Cause):
         words = ", ".join(map(place_in_words, sorted(places)))
         return ExperimentResult(
             summary=(
-                f"the sampler reports the learner's prompt ids, but with a token of its own in "
+                f"{reads_in_words(variant)} with a token of its own in "
                 f"each prompt at {words}, k3 falls from {variant.gap:.2g} to {after.gap:.2g} nats "
                 "per token"
             ),

@@ -23,40 +23,52 @@ class OtherAdapter(Cause):
         "in each request.",
     )
     uses_other_files = True
+    is_symmetric = True
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """The options name different adapters, and the learner can load the sampler's."""
-        case, learner = experiments.case, variant.setup.learner
-        if loading_engine(learner) is None or variant.setup.swapped:
+        scores, learner = variant.setup.learner, _compared(experiments, variant)
+        sampler = experiments.case.sampler
+        if loading_engine(scores) is None:
             return None
-        is_other = adapters_in_words(case.sampler, learner) or _is_twice(case.sampler, learner)
+        is_other = adapters_in_words(sampler, learner) or _is_twice(sampler, learner)
         return Hypothesis(0.9) if is_other else None
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Score with the sampler's adapter."""
-        case, learner = experiments.case, variant.setup.learner
-        other = {name: case.sampler.options.get(name) for name in _OPTIONS}
-        loading = loading_engine(learner) or learner
-        after = experiments.vary(variant, learner=loading.with_options(**other))
-        words, identity = adapters_in_words(case.sampler, learner), None
+        """Score with the sampler's adapter; if a reference engine scores, with the learner's."""
+        sampler, learner = experiments.case.sampler, _compared(experiments, variant)
+        side = learner if variant.setup.swapped else sampler
+        other = {name: side.options.get(name) for name in _OPTIONS}
+        scores = variant.setup.learner
+        after = experiments.vary(
+            variant, learner=(loading_engine(scores) or scores).with_options(**other)
+        )
+        words, identity = adapters_in_words(sampler, learner), None
         if not words:
-            identity = _merged_twice(_is_twice(case.sampler, learner))
+            identity = _merged_twice(_is_twice(sampler, learner))
             words = identity.title[0].lower() + identity.title[1:]
         return ExperimentResult(
             summary=(
-                f"{words}; with the adapter {_times(case.sampler)}, k3 falls from "
-                f"{variant.gap:.2g} to {after.gap:.2g} nats per token"
+                f"{words}; with the adapter {_times(side)}, as in the {variant.setup.sides[0]}, k3 "
+                f"falls from {variant.gap:.2g} to {after.gap:.2g} nats per token"
             ),
             after=after,
             identity=identity,
         )
 
 
+def _compared(experiments: Experiments, variant: Variant) -> EngineSpec:
+    """The learner whose options count; a reference engine has none of its own."""
+    setup = variant.setup
+    return experiments.case.learner if setup.swapped else setup.learner
+
+
 def _times(engine: EngineSpec) -> str:
-    twice = engine.options.get("adapter_use") == _TWICE
-    return f"times {2 if twice else 1}, as in the sampler"
+    if not engine.options.get("adapter"):
+        return "times 0"
+    return f"times {2 if engine.options.get('adapter_use') == _TWICE else 1}"
 
 
 def _is_twice(sampler: EngineSpec, learner: EngineSpec) -> str:

@@ -67,9 +67,10 @@ def _with_place(identity: Identity, place: Location) -> Identity:
     """The name of the finding with the place at which the engines differ, if it is known."""
     if not place.place:
         return identity
-    title = f"{identity.title}; the differences point to {place.words}"
+    title = f"{identity.title}; if the model differs, most likely in {place.words}"
     remedy = (
-        f"Feed one response of the probe to both engines, and compare the inputs and outputs of "
+        f"Feed the same token ids, one prompt with its response, to both engines. If they agree, "
+        f"one of them reads other prompts. Otherwise compare the inputs and outputs of "
         f"{place.words}: the first of them that differs shows the faulty module."
     )
     return Identity(identity.id, title, (remedy, *identity.remedies))
@@ -93,6 +94,7 @@ def _place_details(place: Location) -> tuple[str, ...]:
     return (
         f"a change in {place.words} fits the differences {place.margin:.0f} nats better than one "
         f"anywhere else (next best: {place.rival}){predicted}",
+        _NOT_VERIFIED,
     )
 
 
@@ -108,6 +110,10 @@ by how much each differs."""
 _AT_LOGITS = (
     "the differences point to the logits, not to a place before them: compare the output head "
     "and its norm, temperature, truncation and penalties"
+)
+_NOT_VERIFIED = (
+    "no experiment verifies this place: prompts that one side reads with other tokens change the "
+    "same log-probabilities as a change of attention does"
 )
 _NO_PLACE = "no place of the model fits the differences clearly better than all others"
 _NO_CHECKSUMS = "no checksums or tensors of the sampler are known"
