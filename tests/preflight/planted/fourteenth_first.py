@@ -462,7 +462,7 @@ def _settings() -> Iterator[Case]:
     yield Case(
         name="60 prompts of 5 responses do not divide by 8 devices", rows=k.sentences(300, 4161),
         reward=k.CHRF, run_config=verl(("train_batch_size: 128", "train_batch_size: 60"), ("n: 8,", "n: 5,"), ("mini_batch_size: 64", "mini_batch_size: 30")),
-        framework="verl", settings={"max_tokens": 1024},
+        framework="verl", settings={"max_tokens": 1024}, named="CFG017",
         accepted="train_batch_size times n is not divisible by the devices.",
     )  # fmt: skip
     yield Case(

@@ -196,13 +196,13 @@ def _formats() -> Iterator[Case]:
     yield Case(
         name="without a last line break, the tags cost the length of the whole response",
         rows=[{**row, "prompt": t.chat(row["prompt"][0]["content"], shown)} for row in k.orders(200, 4202)],
-        reward=_COUNTED_TAGS,
+        reward=_COUNTED_TAGS, named="REW104.*no line break behind the last tag",
         accepted="A response in the shown form loses reward: for its missing last line break, or with its length.",
     )  # fmt: skip
     yield Case(
         name="code counts only in a block at the very end of the response",
         rows=[{**row, "prompt": t.chat(row["prompt"][0]["content"].replace("Answer with one", "Give one") + " Explain the idea after it.")} for row in k.functions(80, 4204)],
-        reward=_BLOCK_AT_END, accepted="Right code gets no reward if text follows it, as the prompt asks.",
+        reward=_BLOCK_AT_END, named="REW104.*a sentence behind it", accepted="Right code gets no reward if text follows it, as the prompt asks.",
     )  # fmt: skip
 
 
@@ -213,7 +213,7 @@ def _extraction() -> Iterator[Case]:
     )  # fmt: skip
     yield Case(
         name="the JSON is read up to the first closing brace", rows=k.notices(300, 4206),
-        reward=_SHORT_BRACES, accepted="Right answers get no reward; best: nested objects are cut.",
+        reward=_SHORT_BRACES, named="REW101.*nested JSON", accepted="Right answers get no reward; best: nested objects are cut.",
     )  # fmt: skip
     ask = "\nThink, then end with 'Answer: (X)', where X is one of A, B, C, D."
     yield Case(
@@ -381,7 +381,7 @@ def _templates() -> Iterator[Case]:
     yield Case(
         name="the user's message ends with the assistant's opening", reward=k.JUDGE,
         rows=[{**row, "prompt": t.chat(row["prompt"][0]["content"] + "\nAssistant: <think>")} for row in k.essays(200, 4258)],
-        model=LLAMA,
+        model=LLAMA, named="DAT105.*Assistant:",
         accepted="The opening of the assistant's turn (Assistant:, <think>) is in the user's message.",
     )  # fmt: skip
 
@@ -403,14 +403,14 @@ def _settings() -> Iterator[Case]:
     yield Case(
         name="the warm-up is longer than the run", rows=k.exam(400, 4268), reward=k.LETTER,
         run_config=trl(warmup_steps=500, max_steps=200), framework="trl", settings={"max_tokens": 1024},
-        accepted="The warm-up (500 steps) does not end within the run (200 steps).",
+        named="CFG057", accepted="The warm-up (500 steps) does not end within the run (200 steps).",
     )  # fmt: skip
     yield Case(
         name="the trainer's sequence length is shorter than the orchestrator's",
         rows=k.contest(300, 4269), reward=k.BOX, framework="prime-rl",
         run_config="max_steps: 200\nmodel: {name: Qwen/Qwen3-4B-Instruct-2507}\ntrainer:\n  model: {seq_len: 2048}\n  optim: {lr: 1.0e-6}\n"
         "orchestrator:\n  batch_size: 256\n  rollouts_per_example: 8\n  seq_len: 4096\n  sampling: {max_tokens: 3072, temperature: 1.0}\n",
-        settings={"max_tokens": 3072},
+        settings={"max_tokens": 3072}, named="CFG028",
         accepted="Sequences are longer than the trainer's seq_len.",
     )  # fmt: skip
     yield Case(
@@ -419,7 +419,7 @@ def _settings() -> Iterator[Case]:
         run_config="rlhf_type: grpo\nmodel: Qwen/Qwen2.5-3B-Instruct\nnum_generations: 8\nper_device_train_batch_size: 8\n"
         "gradient_accumulation_steps: 2\nmax_length: 512\nmax_completion_length: 2048\nlearning_rate: 1.0e-6\nbeta: 0.001\n"
         "use_vllm: true\nvllm_mode: colocate\nvllm_max_model_len: 1024\ntuner_type: full\n",
-        settings={"max_tokens": 2048},
+        settings={"max_tokens": 2048}, named="CFG025",
         accepted="vllm_max_model_len is smaller than prompt and response limits together.",
     )  # fmt: skip
     yield Case(

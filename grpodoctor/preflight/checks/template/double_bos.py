@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -19,6 +20,10 @@ _FAMILY_MARKS = (
     "<\uff5cUser\uff5c>", "<|startoftext|>", "<|begin_of_text|>",
 )  # fmt: skip
 """Control tokens of Llama, Mistral, ChatML, Gemma, Phi, GLM, Granite, Command R and DeepSeek."""
+_OPENED = re.compile(r"\n\s*(?:assistant|AI|bot)\s*:\s*(?:<\w+>)?\s*$", re.IGNORECASE)
+"""The opening of an assistant's turn in templates of base models, behind the question."""
+_OPENED_SHARE = 0.05
+"""Share of prompts with it; single transcripts may be quoted on purpose."""
 _WARNING_SHARE = 0.01
 """Share of prompts with control tokens from which the finding is a warning."""
 
@@ -30,7 +35,8 @@ class DoubleBos(Check):
         Prompts whose token ids start with two BOS tokens, and prompts that already contain tokens
         of the chat template, so that the template is applied twice; and prompts with the
         text of a BOS, EOS or padding token inside, or with the marks of another family's template
-        (`[INST]`), which this tokenizer reads as ordinary text. Also notes that the template writes
+        (`[INST]`), which this tokenizer reads as ordinary text; and user messages that end with the
+        assistant's opening ("Assistant:"). Also notes that the template writes
         a BOS token while the tokenizer adds one to any text: tokenizing rendered text then gives
         two.
 
@@ -67,6 +73,7 @@ class DoubleBos(Check):
             *_rendered_prompts(context, rows),
             *_control_tokens(context, rows),
             *_foreign_marks(context, rows),
+            *_opened_turns(context, rows),
             *_bos_from_tokenizer(context),
         )
 
@@ -92,6 +99,25 @@ def _two_bos_tokens(context: PreflightContext, rows: Sequence[PromptRow]) -> Ite
             "a second BOS token.",
             ("Remove the BOS token from the prompts, or store prompts as messages.",),
             tuple(row.location for row in begun[:_SHOWN]),
+        )
+
+
+def _opened_turns(context: PreflightContext, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """User messages that end with the beginning of the assistant's turn, as plain text."""
+    opened = [
+        row
+        for row in rows
+        if row.messages and row.messages[-1]["role"] == "user" and _OPENED.search(row.prompt)
+    ]
+    if context.tokenizer.chat_template and len(opened) > _OPENED_SHARE * len(rows):
+        ending = _OPENED.search(opened[0].prompt)
+        yield CheckFinding(
+            "warning",
+            f"{len(opened)} of {len(rows)} user messages end with the assistant's opening, "
+            f"{(ending[0] if ending else '').strip()!r}, which the template writes itself.",
+            ("Remove it from the messages; the template begins the assistant's turn.",),
+            tuple(row.location for row in opened[:_SHOWN]),
+            {"share": len(opened) / len(rows)},
         )
 
 
