@@ -37,7 +37,7 @@ ASKED_DATE = "the date format of the prompt"
 OTHER_JSON = "another layout of the JSON"
 PROMPT_LAYOUT = "the white space of the prompt"
 _BRACKETED = ("({answer})", "[{answer}]")
-"""The place of an answer in brackets, within which nobody writes blanks."""
+"""The place of an answer in brackets, within which models write no blanks."""
 CASE_COUNTS = re.compile(
     r"\b(?:capitals?|capital letters|capitali[sz]ed?|upper ?case|lower ?case|small letters)\b",
     re.IGNORECASE,

@@ -39,7 +39,7 @@ def ignored_places(
         yield CheckFinding(
             "warning",
             f"{kind}: earns more than the right answer in {share:.0%} of the rows.",
-            ("Let what nobody asked for cost reward, or count it as nothing; check the sign.",),
+            ("Subtract reward for what no prompt asks for, or ignore it; check the sign.",),
             (example,),
             {"share": share},
         )
