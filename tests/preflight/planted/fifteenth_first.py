@@ -137,12 +137,12 @@ def first_half() -> Iterator[Case]:
 def _rewards() -> Iterator[Case]:
     yield Case(
         name="programs count only between tags that the prompt does not ask for",
-        rows=w.counters(90, 6001), reward=_GATED_PROGRAM, named="",
+        rows=w.counters(90, 6001), reward=_GATED_PROGRAM, named="REW106.*only within <think> and <answer>",
         accepted="A right program without <think>/<answer> tags, which no prompt asks for, earns nothing.",
     )  # fmt: skip
     yield Case(
         name="the dot of the format stops at the line breaks of a thought", model=f.VISION,
-        rows=w.charts(240, 6002), reward=_ONE_LINE, named="",
+        rows=w.charts(240, 6002), reward=_ONE_LINE, named="REW104.*with a line break",
         accepted="A right answer whose thought has several lines earns nothing.",
     )  # fmt: skip
     yield Case(
@@ -154,12 +154,12 @@ def _rewards() -> Iterator[Case]:
     yield Case(
         name="the thought is scored in place of the summary",
         rows=w.articles(200, 6004, "Think in <think></think>, then summarize the article in two sentences."),
-        reward=_BEFORE_THE_END, named="",
+        reward=_BEFORE_THE_END, named="REW104.*behind a thought",
         accepted="A good summary after a thought is not rewarded, since the text before </think> is scored.",
     )  # fmt: skip
     yield Case(
         name="keywords next to a full stop or comma are not counted", rows=w.notes(200, 6005),
-        reward=_SPLIT_WORDS, named="",
+        reward=_SPLIT_WORDS, named="REW102.*comma or full stop",
         accepted="A text that keeps the rules loses reward if the keyword stands next to punctuation.",
     )  # fmt: skip
     yield Case(
@@ -188,7 +188,7 @@ def _rewards() -> Iterator[Case]:
 def _scales() -> Iterator[Case]:
     yield Case(
         name="the penalty for invented keys is added", rows=k.notices(240, 6018), reward=_EXTRA_KEYS,
-        named="", accepted="A response with invented keys earns more than the right one.",
+        named="REW102.*further fields.*earn", accepted="A response with invented keys earns more than the right one.",
     )  # fmt: skip
     yield Case(
         name="the ends of the cosine are exchanged", rows=w.algebra(300, 6019), reward=_COSINE,
@@ -201,7 +201,7 @@ def _data() -> Iterator[Case]:
     yield Case(
         name="the last word of the solution is the unit",
         rows=[{"prompt": t.chat(r["q"] + ask), "solution": r["steps"], "answer": r["steps"].split()[-1]} for r in f.physics(240, 6025)],
-        reward=w.TAGGED, named="",
+        reward=w.TAGGED, named="DAT126.*a number",
         accepted="The answers are a few units, not the numbers that the prompts ask for.",
     )  # fmt: skip
     programs = w.counters(90, 6027)
@@ -220,7 +220,7 @@ def _data() -> Iterator[Case]:
         name="numbers in TeX were removed from a third of the prompts",
         rows=[{"prompt": t.chat((re.sub(r"\$[^$]*\$", "", r["q_tex"]) if at % 3 == 1 else r["q"]) + ask), "answer": r["a"]}
               for at, r in enumerate(f.physics(240, 6029))],
-        reward=w.TAGGED, named="",
+        reward=w.TAGGED, named="DAT117.*lack numbers",
         accepted="A part of the prompts has lost its numbers (empty places).",
     )  # fmt: skip
     yield Case(
@@ -270,7 +270,7 @@ def _settings() -> Iterator[Case]:
     yield Case(
         name="the mini-batch is larger than the batch", rows=k.notices(300, 6041), reward=k.FIELDS,
         framework="verl", run_config=verl(("ppo_mini_batch_size: 64", "ppo_mini_batch_size: 256")),
-        named="", accepted="ppo_mini_batch_size is larger than train_batch_size.",
+        named="CFG017", accepted="ppo_mini_batch_size is larger than train_batch_size.",
     )  # fmt: skip
     essays = [
         {"prompt": t.chat(re.sub("exactly . bullet points that start with '. '", "an essay of at least 400 words", r["q"])), "keyword": r["keyword"], "ending": r["ending"]}
@@ -279,7 +279,7 @@ def _settings() -> Iterator[Case]:
     essays = list({row["prompt"][0]["content"]: row for row in essays}.values())
     yield Case(
         name="essays of 400 words with TRL's 256 tokens", rows=essays, reward=_ESSAY, framework="trl",
-        run_config=trl(max_completion_length=256), named="",
+        run_config=trl(max_completion_length=256), named="DAT106.*400 words",
         accepted="Responses may have 256 tokens, but 400 words need more, so no response can be right.",
     )  # fmt: skip
     yield Case(

@@ -57,7 +57,9 @@ class CorrectAnswersNotRewarded(Check):
 
         If no answer earns a reward, repairs of the data are tried: numbers as text, JSON that was
         encoded twice, Python's representation, text in place of messages, the name of a column that
-        the function reads. The repair that helps is named. A penalty that makes correct answers
+        the function reads. So are simpler answers, in the column and in the response: flat JSON,
+        numbers without separators, units or currency signs, one case, ASCII letters, one line.
+        The repair that helps is named. A penalty that makes correct answers
         worth less than an empty response is named, too. Otherwise, the finding is critical only if
         the format is certain: given by --gold-format, or a box, #### or answer tags in the prompts.
         Otherwise the function may read a format that the check does not know, and the finding says

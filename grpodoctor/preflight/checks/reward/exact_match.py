@@ -128,7 +128,10 @@ class ExactMatchReward(Check):
         Each kind is reported if half of the answers lose their reward. Reasoning of several lines
         is reported if it costs more than a tenth of the reward: the pattern for the format then
         matches only responses of one line. So is a layout of tags that the prompts show, if it
-        needs white space that models do not write.
+        needs white space that models do not write. So are harmless changes of right responses that
+        cost as much: a line break or a sentence behind the answer, a code fence around JSON, JSON
+        on several lines, a draft in a code block or a rejected answer before it, and a thought in
+        tags.
 
     Why it matters:
         The model is punished for correct answers and learns the spelling instead of the task. At
@@ -143,7 +146,8 @@ class ExactMatchReward(Check):
         therefore not tried, nor are rewards that measure the similarity to a reference. Units are a
         warning only if most prompts ask for a quantity or contain numbers with units, or if
         reference answers have units, and not if the prompts ask for the number alone. Reasoning is
-        no warning if the prompts ask for the answer and nothing else.
+        no warning if the prompts ask for the answer and nothing else. A draft before the answer is
+        a note unless the prompts ask for reasoning. Case is not tried if prompts are about it.
 
     References:
         TRL's math reward and verl's math_verify compare by value.

@@ -167,11 +167,16 @@ class HackableReward(Check):
         a score, as a judge model writes it. If the prompts ask for tags, also many of them before a
         wrong answer; if the answers are programs in Python, also one that exits before the tests
         run, and one that never ends.
+        Right answers are also changed in one place: each field of an object, the name of a call, a
+        value, condition or comparison of a query, the last test of a program, an element of a list.
+        Reports the places that do not count in half of the rows, and further fields that earn more
+        than the right answer.
         Wrong answers are also scored in a few rows of each kind (source, sort of answer).
         Without answers, a dozen responses are scored: texts, lines, tags, code, a copy of the
         prompt, a judge's verdict. Reports if all earn the same reward, if the verdict is the best
-        of them, if they differ only in rows of another source, and if filler of three lengths earns
-        more and more.
+        of them, if they differ only in rows of another source, if filler of three lengths earns
+        more and more, if a line break behind responses changes their rewards, and if words that the
+        prompt asks for do not count next to a comma or full stop.
         Correct answers behind filler must not earn far more, and of two decimal numbers the nearer
         one must not earn less.
         Reports the share of rows in which such a response earns as much as the correct answer. If
@@ -187,6 +192,8 @@ class HackableReward(Check):
         Fix the reported hole before the run.
 
     When it is wrong:
+        Another query may give the same rows by chance.
+
         An answer can be so short that another text contains it (a digit, a letter). That is also a
         bug in the parser, but a minor one. The check says little about rewards that compare the
         responses of a group with each other.

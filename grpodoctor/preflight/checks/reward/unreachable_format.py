@@ -50,6 +50,9 @@ class UnreachableFormat(Check):
     """The reward requires a format that the model does not write.
 
     What it sees:
+        Reports if the usual format, such as a code block, earns a reward only within tags that the
+        prompts do not ask for.
+
         The formats in which correct answers are rewarded. Reports if all of them have a mark, such
         as answer tags, that most prompts and the chat template do not mention. Also reports if the
         prompt ends with an opened or an empty tag, such as <think>, and the reward wants this tag
