@@ -36,6 +36,7 @@ _WORST_MAX = f"{_MAX}/worst_sequence"
 _PROBABILITIES = (_WORST_MAX, _MAX, _MEAN)
 _LOGPROBS = "mismatch/logprob_diff_mean"
 _KLS = ("mismatch/kl_k3", "mismatch/kl_k1")
+_GAPS = (*_KLS, _LOGPROBS)
 _WEIGHT = "correction/weight_mean"
 _OF_MISALIGNED = ("check-loss-mask", "recompute-old-logprobs")
 _OF_DISTRIBUTION = ("one-temperature", "whole-distribution")
@@ -189,12 +190,11 @@ class EngineMismatch(Rule):
             judged = self._by_mean(chart) or self._by_response(chart) or self._by_growth(chart)
         else:
             judged = self._by_logprob(chart) or self._by_divergence(chart)
-        judged = judged or self._by_entropy(chart)
-        onset: Callable[[], int] | None
+        onset = self._find_onset(chart) if judged else None
+        if judged is None:
+            judged, onset = self._by_entropy(chart), partial(_first_gap, chart)
         if judged is None:
             judged, onset = self._by_weight(chart), partial(_first_step, chart.series(_WEIGHT))
-        else:
-            onset = self._find_onset(chart)
         if judged is None:
             return None
         severity, text = judged
@@ -242,10 +242,6 @@ class EngineMismatch(Rule):
             series = chart.series(name)
             if len(series) and series.level(2 * RECENT) >= threshold:
                 return partial(_first_step_above, series, threshold)
-        for name in (*_KLS, _LOGPROBS):  # a part of the entropy, and as much of it all the time
-            series = chart.series(name)
-            if len(series) >= 2 * RECENT:
-                return partial(_first_step_above, series, series.level(2 * RECENT) / 2)
         return None
 
     def _by_mean(self, chart: Chart) -> tuple[Severity, str] | None:
@@ -299,23 +295,22 @@ class EngineMismatch(Rule):
 
         Tokens that are certain have neither, so their share does not matter.
         """
-        name = next((each for each in (*_KLS, _LOGPROBS) if chart.is_fresh(each)), None)
-        entropy = chart.series(current_metric(chart, ENTROPY_METRICS))
-        if name is None or len(chart.series(name)) < 2 * RECENT or not len(entropy):
+        name = current_metric(chart, _GAPS)
+        is_logprob = name == _LOGPROBS
+        series, floor = chart.series(name), self.least_logprob if is_logprob else self.least_kl
+        level = series.level(2 * RECENT)
+        if not level >= floor or len(series) < 2 * RECENT or not chart.is_fresh(name):
+            return None  # the usual case
+        nats = chart.series(current_metric(chart, ENTROPY_METRICS)).level(2 * RECENT)
+        part = self.logprob_of_entropy if is_logprob else self.kl_of_entropy
+        least = max(part * nats, floor)
+        if not nats > 0 or not level >= least or not series.last >= least / 2:
             return None
-        nats = entropy.level(2 * RECENT)
-        if name == _LOGPROBS:
-            least = max(self.logprob_of_entropy * nats, self.least_logprob)
-        else:
-            least = max(self.kl_of_entropy * nats, self.least_kl)
         differences = chart.series(_MEAN)
         if len(differences) and not differences.level(2 * RECENT) >= ORDINARY[_MEAN]:
             return None  # the gap is that of unlikely tokens alone
-        series = chart.series(name)
-        if not series.last >= least / 2 or not series.level(2 * RECENT) >= least or not nats > 0:
-            return None
-        share = series.level(2 * RECENT) / nats
-        gap = "log-probabilities differ by" if name == _LOGPROBS else "diverge by"
+        share = level / nats
+        gap = "log-probabilities differ by" if is_logprob else "diverge by"
         return "info", (
             f"Sampler and learner {gap} {share:.0%} of the entropy: temperature, top-p or weights "
             "differ"
@@ -375,3 +370,9 @@ def _first_step_above(series: Series, threshold: float) -> int:
     """First step since which most readings reach a threshold; the step of the first that does."""
     since = first_step_where(series, partial(operator.le, threshold))
     return next(step for step, value in series if step >= since and value >= threshold)
+
+
+def _first_gap(chart: Chart) -> int:
+    """The first step of a gap that is a part of the entropy; such a gap hardly changes its size."""
+    series = chart.series(current_metric(chart, _GAPS))
+    return _first_step_above(series, series.level(2 * RECENT) / 2)
