@@ -38,15 +38,28 @@ class SavedCheckpoints:
             return 0 if self.is_complete else None
         return (step - 1) // self.interval * self.interval if self.interval else None
 
-    def remark(self, step: int) -> str:
-        """What follows `before step N` in an instruction: the step of the last saved checkpoint.
+    def first_before(self, step: int) -> int:
+        """The first checkpoint of the run, if it is from before a step; 0 if not or unknown."""
+        first = self.steps[0] if self.steps else self.interval
+        return first if first < step else 0
+
+    def remark(self, step: int, onset: int) -> str:
+        """What follows `before step N` in an instruction: the checkpoint to take.
 
         Empty if it is unknown.
+
+        Args:
+            step: the step of the first alarm.
+            onset: the onset of the problem.
         """
-        last = self.before(step)
+        last, first = self.before(step), self.first_before(onset)
         if last is None:
             return ""
-        return f" (step {last})" if last else " (none was saved: restart from the initial model)"
+        if last:
+            return f" (step {last})"
+        if first:
+            return f" (none was saved: test the one of step {first}, and take it if it is good)"
+        return " (none was saved: restart from the initial model)"
 
 
 def saved_checkpoints(

@@ -11,6 +11,7 @@ from grpodoctor.monitor.diagnosis.past_faults import first_named
 from grpodoctor.monitor.diagnosis.verdict import verdict_of
 from grpodoctor.monitor.replay import replay
 from grpodoctor.monitor.saved_checkpoints import SavedCheckpoints, saved_checkpoints
+from grpodoctor.remedies.base import ONSET
 from grpodoctor.rules.catalogue import rule_of
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import Manifest
@@ -18,6 +19,7 @@ from tests.monitor.diagnosis.test_verdict import EVIDENCE, problem
 from tests.rules.scenario import noisy, steps
 
 LAST = "Return to the last checkpoint saved before step 50"
+LATE = "Return to the checkpoint of step"
 
 
 def collapse(**facts):
@@ -49,12 +51,30 @@ def test_the_checkpoint_is_from_before_an_earlier_alarm_that_the_verdict_names()
     [
         (SavedCheckpoints((20, 40, 60)), f"{LAST} (step 40), then "),
         (SavedCheckpoints(interval=15), f"{LAST} (step 45), then "),
-        (SavedCheckpoints(interval=50), "Restart from the initial model (no checkpoint was saved"),
+        (SavedCheckpoints((60, 80)), f"{LATE} 60 (none was saved before the alarm at step 50, so"),
+        (SavedCheckpoints(interval=50), f"{LATE} 50 (none was saved before the alarm at step 50"),
+        (SavedCheckpoints((95,)), "Restart from the initial model (no checkpoint was saved before"),
+        (SavedCheckpoints(interval=100), "Restart from the initial model (no checkpoint was saved"),
         (SavedCheckpoints((60,), is_complete=False), "Return to a checkpoint from before step 50"),
     ],
 )  # fmt: skip
 def test_a_saved_checkpoint_is_named(saved, start):
     assert action(WayBack(50, saved)).startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("saved", "text"),
+    [
+        (SavedCheckpoints((20, 40, 60)), " (step 40)"),
+        (SavedCheckpoints((60,)), " (none was saved: test the one of step 60, and take it if"),
+        (SavedCheckpoints((95,)), " (none was saved: restart from the initial model)"),
+        (SavedCheckpoints(), "."),
+    ],
+)
+def test_an_instruction_names_the_checkpoint_as_well(saved, text):
+    instruction = f"Resume from the last checkpoint before {ONSET}."
+    named = WayBack(50, saved).named_in(instruction, collapse().cause)
+    assert named.startswith(f"Resume from the last checkpoint before step 50{text}")
 
 
 def test_a_fault_from_the_first_step_on_has_no_way_back():
