@@ -62,6 +62,9 @@ class EngineMismatch(Rule):
         warning level is `info`: a mixture of experts may show it, and so may a sampler at another
         temperature whose tokens are mostly certain.
 
+        A smaller one is `info` as well if it is a large part of the entropy: a tenth for the KL, a
+        fifth for the log-probabilities. Certain tokens have neither.
+
         A gap that the first step has already, and that does not grow, comes from no stale weights:
         the two engines describe different distributions. A gap that no temperature or precision
         yields shows that the log-probabilities belong to other tokens.
@@ -74,7 +77,8 @@ class EngineMismatch(Rule):
     Evidence it needs:
         `mismatch/prob_diff_max/worst_sequence` or `mismatch/prob_diff_max`; optional:
         `mismatch/prob_diff_mean` and its worst sequence. Otherwise `mismatch/logprob_diff_mean`,
-        `mismatch/kl_k3` or `mismatch/kl_k1`, or `correction/weight_mean`. A probe that is attached
+        `mismatch/kl_k3` or `mismatch/kl_k1`, optional: `entropy/mean` or `entropy/sampled`; or
+        `correction/weight_mean`. A probe that is attached
         to the run replaces readings that the run does not log. If the run logs them, the rule
         compares them with the probe: readings above three times the probe's value mean that the
         weights or inputs of the two engines differ.
@@ -172,8 +176,8 @@ class EngineMismatch(Rule):
     logs of real runs show at most .07, which are samples of older weights."""
     logprob_of_entropy: float = 0.2
     """The same for the mean |log p - log p'|, which a small error changes more: temperatures of .65
-    and 1.5 give .35 and .6, and .23 at the lower one for tokens of .98 and .02; a logit that is off
-    by .1 gives .08. The logs of real runs show at most .15, a mixture of experts."""
+    and 1.5 give .33 and .62, and .23 at the lower one for tokens of .98 and .02; a logit that is
+    off by .1 gives .05. The logs of real runs show at most .15, a mixture of experts."""
     least_kl: float = 0.002
     """Divergence below which rounding may be the reason, where hardly any entropy is left."""
     least_logprob: float = 0.01
