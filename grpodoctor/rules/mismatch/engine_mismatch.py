@@ -173,11 +173,12 @@ class EngineMismatch(Rule):
     kl_of_entropy: float = 0.1
     """Divergence per nat of entropy that is worth a note. Two tokens of probability .9 and .1 have
     this ratio at a sampling temperature of .65 or 1.5; a logit that is off by .1 gives .001. The
-    logs of real runs show at most .07, which are samples of older weights."""
+    public logs that have both show at most .07, which are samples of older weights (counted once;
+    no command prints it)."""
     logprob_of_entropy: float = 0.2
     """The same for the mean |log p - log p'|, which a small error changes more: temperatures of .65
     and 1.5 give .33 and .62, and .23 at the lower one for tokens of .98 and .02; a logit that is
-    off by .1 gives .05. The logs of real runs show at most .15, a mixture of experts."""
+    off by .1 gives .05. The public logs show at most .15, a mixture of experts (counted once)."""
     least_kl: float = 0.002
     """Divergence below which rounding may be the reason, where hardly any entropy is left."""
     least_logprob: float = 0.01
