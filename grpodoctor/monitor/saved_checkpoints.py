@@ -30,23 +30,43 @@ class SavedCheckpoints:
     """Whether there is no checkpoint before the first of `steps`."""
 
     def before(self, step: int) -> int | None:
-        """The last checkpoint before a step; 0 if there is none, None if it is unknown."""
-        place = bisect_left(self.steps, step)
+        """The last checkpoint that precedes the weights which a step shows.
+
+        Its readings show the weights after the step before it, so a checkpoint of that is too late.
+
+        Returns:
+            Its step; 0 if there is none, None if it is unknown.
+        """
+        shown = step - 1
+        place = bisect_left(self.steps, shown)
         if place:
             return self.steps[place - 1]
         if self.steps:
             return 0 if self.is_complete else None
-        return (step - 1) // self.interval * self.interval if self.interval else None
+        return (shown - 1) // self.interval * self.interval if self.interval else None
 
-    def remark(self, step: int) -> str:
-        """What follows `before step N` in an instruction: the step of the last saved checkpoint.
+    def first_before(self, step: int) -> int:
+        """The first checkpoint of the run, if `before` may name it; 0 if not, or if unknown."""
+        first = self.steps[0] if self.steps else self.interval
+        return first if first < step - 1 else 0
+
+    def remark(self, step: int, onset: int) -> str:
+        """What follows `before step N` in an instruction: the checkpoint to take.
 
         Empty if it is unknown.
+
+        Args:
+            step: the step of the first alarm.
+            onset: the onset of the problem.
         """
-        last = self.before(step)
+        last, first = self.before(step), self.first_before(onset)
         if last is None:
             return ""
-        return f" (step {last})" if last else " (none was saved: restart from the initial model)"
+        if last:
+            return f" (step {last})"
+        if first:
+            return f" (none was saved: test the one of step {first}, and take it if it is good)"
+        return " (none was saved: restart from the initial model)"
 
 
 def saved_checkpoints(

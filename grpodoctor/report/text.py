@@ -239,7 +239,7 @@ class _TextRenderer:
 
     def _comment(self, note: str, indent: int) -> Text:
         """A comment above a setting; each of its lines may be pasted with the setting."""
-        width = max(self._width - indent, _MIN_WIDTH) - len(_COMMENT)
+        width = max(self._width, _MIN_WIDTH) - indent - len(_COMMENT)
         lines = textwrap.wrap(plain(note), width, break_on_hyphens=False)
         return Text("\n".join(f"{_COMMENT}{line}" for line in lines), style="cyan")
 

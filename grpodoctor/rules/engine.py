@@ -55,7 +55,7 @@ from grpodoctor.rules.base import (
 )
 from grpodoctor.rules.diagnosis import Change, Defect, Diagnosis, Inapplicable, Skipped
 from grpodoctor.rules.finding_order import change_order, finding_rank
-from grpodoctor.rules.rule_state import RuleState, initial_state
+from grpodoctor.rules.rule_state import EXPECTED, RuleState, initial_state
 from grpodoctor.rules.shared.entropy_bonus import bonus_first
 from grpodoctor.rules.shared.missing_metrics import how_to_enable
 from grpodoctor.rules.shared.penalty_direction import penalty_drives_away
@@ -278,31 +278,30 @@ class Engine:
             state.continues = unchanged and began <= state.last_finding_end
             state.onset = min(max(began, state.last_finding_end + 1), self.chart.step)
         state.follow(sighting, self.chart.step)
-        state.recent.append(SEVERITIES.index(sighting.severity))
         state.clear_count = 0
-        is_persistent = len(state.recent) == state.rule.persistence
         # After an interruption, sightings prolong a finding but escalate it only once they persist.
-        severity = SEVERITIES[min(state.recent)] if is_persistent else SEVERITIES[0]
-        if state.finding is not None and state.is_note and not state.streak_expected:
-            if state.persists:
+        rank = min(seen.rank for seen in state.recent) if state.is_persistent else 0
+        severity = SEVERITIES[rank]
+        if state.finding is None:
+            if state.is_persistent:
+                if state.continues:
+                    self._reopen(state)
+                yield self._raise(state, sighting, severity)
+        elif state.is_note and sighting.condition != EXPECTED:
+            if state.shows_fault:
                 yield from self._replace_note(state, state.finding, sighting, severity)
-        elif state.finding is not None:
+        else:
             yield from self._continue(state, state.finding, sighting, severity)
             is_eased = sighting.ends_severer or state.milder_count >= _EASED_AFTER
-            if is_eased and state.milder_count and is_persistent:
+            if is_eased and state.milder_count and state.is_persistent:
                 yield from self._ease(state, state.finding, sighting, severity)
-        elif is_persistent:
-            if state.continues:
-                self._reopen(state)
-            state.is_note = state.streak_expected and state.persists
-            yield self._raise(state, sighting, severity)
 
     def _replace_note(
         self, state: RuleState, note: Finding, sighting: Sighting, severity: Severity
     ) -> Iterator[Change]:
         """End a note on an expected state where a fault follows, which has an onset of its own."""
-        yield self._resolve(state, replace(note, last_step=state.streak_step - 1))
-        state.onset, state.is_note = state.streak_step, False
+        state.onset = state.recent[0].step
+        yield self._resolve(state, replace(note, last_step=state.onset - 1))
         yield self._raise(state, sighting, severity)
 
     def _reopen(self, state: RuleState) -> None:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from grpodoctor.rules.base import Finding, Need, Rule, Sighting
+from grpodoctor.rules.base import SEVERITIES, Finding, Rule, Sighting
 from grpodoctor.vocabulary.conditions import Condition
 
 EXPECTED: Condition = "expected"
 """The condition of sightings that explain a state that is no fault."""
+
+
+class Seen(NamedTuple):
+    """A sighting, as the next ones are compared with it."""
+
+    step: int
+    rank: int
+    """Its severity, as an index of `SEVERITIES`."""
+    is_expected: bool
 
 
 @dataclass(slots=True)
@@ -20,8 +30,8 @@ class RuleState:
     needs: tuple[tuple[str, ...], ...]
     inputs: frozenset[str]
     """All input metrics; a step without any of them is not examined."""
-    recent: deque[int]
-    """Severity ranks of the latest consecutive sightings, at most `persistence` of them."""
+    recent: deque[Seen]
+    """The latest consecutive sightings, at most `persistence` of them."""
     examined: bool = False
     why_inapplicable: str | None = None
     """Why the rule did not apply at its last examination."""
@@ -42,38 +52,34 @@ class RuleState:
     examinations: int = 0
     last_finding_end: int = -1
     """Last step of the previous finding."""
-    streak: int = 0
-    """Latest consecutive sightings that are alike in whether they show an expected state."""
-    streak_step: int = -1
-    """The first of them."""
-    streak_expected: bool = False
-    is_note: bool = False
-    """Whether the active finding has reported nothing but an expected state so far."""
     due: int = 1
     """Steps with all inputs until the next examination."""
     clearance: int = 0
 
     def follow(self, sighting: Sighting, step: int) -> None:
-        """Count the consecutive sightings of an expected state, or of more than that."""
-        is_expected = sighting.condition == EXPECTED
-        if not self.recent or is_expected != self.streak_expected:
-            self.streak, self.streak_step, self.streak_expected = 0, step, is_expected
-        self.streak += 1
+        """Remember a sighting."""
+        rank = SEVERITIES.index(sighting.severity)
+        self.recent.append(Seen(step, rank, sighting.condition == EXPECTED))
 
     @property
-    def persists(self) -> bool:
-        """Whether the latest streak is long enough for a finding."""
-        return self.streak >= self.rule.persistence
+    def is_persistent(self) -> bool:
+        """Whether there are enough consecutive sightings for a finding."""
+        return len(self.recent) == self.rule.persistence
+
+    @property
+    def is_note(self) -> bool:
+        """Whether the active finding explains an expected state."""
+        return self.finding is not None and self.finding.condition == EXPECTED
+
+    @property
+    def shows_fault(self) -> bool:
+        """Whether there are enough consecutive sightings, none of them of an expected state."""
+        return self.is_persistent and not any(seen.is_expected for seen in self.recent)
 
 
 def initial_state(rule: Rule) -> RuleState:
     """The state of a rule before the first step."""
-    needs = tuple(alternatives(need) for need in rule.inputs)
+    needs = tuple((need,) if isinstance(need, str) else need for need in rule.inputs)
     inputs = frozenset(name for need in needs for name in need)
-    recent = deque[int](maxlen=rule.persistence)
+    recent = deque[Seen](maxlen=rule.persistence)
     return RuleState(rule, needs, inputs, recent, clearance=rule.clearance)
-
-
-def alternatives(need: Need) -> tuple[str, ...]:
-    """The metrics of a need, any of which is enough."""
-    return (need,) if isinstance(need, str) else need

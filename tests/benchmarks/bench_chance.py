@@ -1,7 +1,8 @@
-"""How often chance alone passes three tests, and how often they see what they are for.
+"""How often chance alone passes four tests, and how often they see what they are for.
 
 Jumps of a mismatch at a resume (SYN004), held-out outcomes that rise a little or not at all beside
-the training reward (REW008), and falls within one reading of a level that stays (REW002's note).
+the training reward (REW008), falls within one reading of a level that stays (REW002's note), and
+falls of the reward and of a token's advantage at one step of a healthy training (REW013).
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from bench_trend import noise
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.engine import Engine
 from grpodoctor.rules.shared.level_jumps import level_jump
+from grpodoctor.rules.shared.pay_by_length import BEFORE as BEFORE_FALL
+from grpodoctor.rules.shared.pay_by_length import NEARBY, falls_at
 from grpodoctor.rules.shared.spikes import BEFORE, LASTING, jump_at
 from grpodoctor.rules.sync.mismatch_after_resume import MismatchAfterResume
 from grpodoctor.runs.series import Series
+from tests.benchmarks.planted_mechanisms.examination import trained
+from tests.benchmarks.planted_mechanisms.plants import HEALTHY
 from tests.rules.scenario import steps
 
 REPEATS, RESUME, LENGTH = 200, 31, 60
@@ -27,6 +32,15 @@ FLOOR, LEVEL = 0.0004, 0.006
 one."""
 SPREADS = (0.03, 0.1, 0.25)
 FALLS, FALL_LENGTH, FALL_NOISES = 2_000, 40, (4.0, 5.0)
+TRAININGS, JOINT_ERRORS = 8, (3.0, 4.0, 5.0)
+"""Trainings of each healthy kind, and standard errors by which two levels fall at one step."""
+PAID_BY_LENGTH = {
+    "reward/mean": "reward",
+    "advantage/mean": "mean_advantage",
+    "length/mean": "length",
+    "length/truncated_rate": "truncated",
+}
+"""What REW013 reads, and its names in a training."""
 
 
 def mismatch(draw: np.random.Generator, kind: tuple[float, float, float, bool]) -> np.ndarray:
@@ -115,9 +129,29 @@ def falls() -> Iterator[str]:
         yield f"a fall by {noises:.0f} noises: {count} of {FALLS:,} runs of {FALL_LENGTH} readings"
 
 
+def joint_falls() -> Iterator[str]:
+    """Healthy trainings in which reward and a token's advantage fell at one step; REW013's alarms.
+
+    The rule asks for more than the falls: the latest readings, the size, the length.
+    """
+    count, alarms, total = dict.fromkeys(JOINT_ERRORS, 0), 0, TRAININGS * len(HEALTHY)
+    for seed, mechanism in itertools.product(range(1, TRAININGS + 1), HEALTHY.values()):
+        _, rows = trained(mechanism, f"chance/{seed}/{mechanism.name}")
+        curves = {name: [float(row[key]) for row in rows] for name, key in PAID_BY_LENGTH.items()}
+        pair = curves["reward/mean"], curves["advantage/mean"]
+        places = range(BEFORE_FALL, len(rows) - NEARBY + 1)
+        for errors in JOINT_ERRORS:
+            count[errors] += any(all(falls_at(each, at, errors) for each in pair) for at in places)
+        engine = Engine([rule for rule in all_rules() if rule.code == "REW013"])
+        changes = (change for step in steps(len(rows), curves) for change in engine.observe(step))
+        alarms += any(change.finding.severity == "warning" for change in changes)
+    shares = ", ".join(f"{found} (by {errors:.0f} errors)" for errors, found in count.items())
+    yield f"REW013: of {total} healthy trainings, both fell in {shares}; {alarms} alarms"
+
+
 def main() -> int:
     """Print the shares."""
-    for line in itertools.chain(resumes(), stalls(), falls()):
+    for line in itertools.chain(resumes(), stalls(), falls(), joint_falls()):
         print(line, flush=True)
     return 0
 

@@ -398,19 +398,29 @@ def test_a_remedy_that_is_in_force_is_listed_as_such() -> None:
     assert "temperature=1.2" in brief
 
 
+def test_a_limit_is_a_first_try_where_most_responses_are_truncated() -> None:
+    def note(truncated: float) -> str:
+        readings = {"length/truncated_rate": truncated}
+        (line,) = advice_for("longer-limit", {"max_length": 512}, "trl", readings).settings
+        return line.note
+
+    assert note(1.0) == "now 512; 1024 is a first try"
+    assert note(0.2) == "now 512"
+
+
 def test_a_remark_above_a_setting_is_a_comment_on_each_line() -> None:
     advice = advice_for("longer-limit", {"max_length": 512}, "trl", {"length/truncated_rate": 1.0})
     (line,) = advice.settings
-    assert line.note == "now 512; a first try; then look at the truncated share again"
+    long = replace(line, note="now 512; a remark that is longer than a line of this terminal")
     report = report_of(["LEN002"], 0)
-    shown = replace(report, advice={**report.advice, "longer-limit": advice})
+    long_advice = replace(advice, spelling=(long,))
+    shown = replace(report, advice={**report.advice, "longer-limit": long_advice})
     for width in (40, 60):
         printed = text.render(view_of(data_of(shown)), width=width).splitlines()
         place = next(at for at, each in enumerate(printed) if "max_completion_length=1024" in each)
-        above = printed[place - 2 : place]
-        assert all(each.lstrip().startswith("#") for each in above if "again" in each), above
-    few = advice_for("longer-limit", {"max_length": 512}, "trl", {"length/truncated_rate": 0.2})
-    assert "first try" not in few.settings[0].note
+        above = [each.lstrip() for each in printed[place - 2 : place]]
+        assert all(each.startswith("# ") for each in above), above
+        assert above[-1].endswith("terminal")
 
 
 def test_an_old_note_says_when_it_was_seen_last() -> None:

@@ -38,9 +38,10 @@ class WayBack:
         return onset if self.latest is None else min(onset, self.latest)
 
     def named_in(self, instruction: str, finding: Finding) -> str:
-        """An instruction with that step, and with the last checkpoint that was saved before it."""
-        step = self.step(finding.onset_step)
-        return instruction.replace(ONSET, f"step {step}{self.saved.remark(step)}")
+        """An instruction with that step, and with the checkpoint to take."""
+        onset = finding.onset_step
+        step = self.step(onset)
+        return instruction.replace(ONSET, f"step {step}{self.saved.remark(step, onset)}")
 
 
 NO_WAY_BACK = WayBack()
@@ -101,10 +102,13 @@ def _after_return(onset: int, action: str, way_back: WayBack) -> str:
     step = way_back.step(onset)
     if step <= way_back.first_step or action.startswith((_RETURN, _RESTART)):
         return action
-    last = way_back.saved.before(step)
+    last, first = way_back.saved.before(step), way_back.saved.first_before(onset)
     then = f"then {lower_first(action)}"
     if last is None:
         return f"{_RETURN} a checkpoint from before step {step}, {then}"
     if last:
         return f"{_RETURN} the last checkpoint saved before step {step} (step {last}), {then}"
+    if first:
+        why = f"none was saved before the alarm at step {step}, so test it first"
+        return f"{_RETURN} the checkpoint of step {first} ({why}), {then}"
     return f"{_RESTART} the initial model (no checkpoint was saved before step {step}), {then}"

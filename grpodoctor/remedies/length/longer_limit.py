@@ -54,7 +54,8 @@ class LongerLimit(Remedy):
     paper = "DeepScaleR 2025"
     how = (
         "Read a few truncated responses. If they reason soundly to the end, restart from the last "
-        "checkpoint with up to twice the limit. If they loop or pad, use soft-overlong instead."
+        "checkpoint with up to twice the limit, and look at the truncated share again. If they "
+        "loop or pad, use soft-overlong instead."
     )
     when_unknown: ClassVar[Mapping[str, Setting]] = {"max_length": "<current value x 2>"}
     acts_on = Requirement(
@@ -89,8 +90,8 @@ class LongerLimit(Remedy):
         return {**change, "max_length": 64 * math.ceil(limit / 64)}
 
     def remark(self, change: Mapping[str, Setting], numbers: Mapping[str, float]) -> str:
-        """That a doubling is a first try where most responses are truncated."""
+        """That the new limit is a first try where most responses are truncated."""
         truncated = numbers.get("length/truncated_rate", 0.0)
         if "max_length" not in change or truncated <= MOSTLY_TRUNCATED:
             return ""
-        return "a first try; then look at the truncated share again"
+        return f"{change['max_length']} is a first try"

@@ -36,6 +36,7 @@ _WORST_MAX = f"{_MAX}/worst_sequence"
 _PROBABILITIES = (_WORST_MAX, _MAX, _MEAN)
 _LOGPROBS = "mismatch/logprob_diff_mean"
 _KLS = ("mismatch/kl_k3", "mismatch/kl_k1")
+_GAPS = (*_KLS, _LOGPROBS)
 _WEIGHT = "correction/weight_mean"
 _OF_MISALIGNED = ("check-loss-mask", "recompute-old-logprobs")
 _OF_DISTRIBUTION = ("one-temperature", "whole-distribution")
@@ -61,6 +62,9 @@ class EngineMismatch(Rule):
         warning level is `info`: a mixture of experts may show it, and so may a sampler at another
         temperature whose tokens are mostly certain.
 
+        A smaller one is `info` as well if it is a large part of the entropy: a tenth for the KL, a
+        fifth for the log-probabilities. Certain tokens have neither.
+
         A gap that the first step has already, and that does not grow, comes from no stale weights:
         the two engines describe different distributions. A gap that no temperature or precision
         yields shows that the log-probabilities belong to other tokens.
@@ -73,7 +77,8 @@ class EngineMismatch(Rule):
     Evidence it needs:
         `mismatch/prob_diff_max/worst_sequence` or `mismatch/prob_diff_max`; optional:
         `mismatch/prob_diff_mean` and its worst sequence. Otherwise `mismatch/logprob_diff_mean`,
-        `mismatch/kl_k3` or `mismatch/kl_k1`, or `correction/weight_mean`. A probe that is attached
+        `mismatch/kl_k3` or `mismatch/kl_k1`, optional: `entropy/mean` or `entropy/sampled`; or
+        `correction/weight_mean`. A probe that is attached
         to the run replaces readings that the run does not log. If the run logs them, the rule
         compares them with the probe: readings above three times the probe's value mean that the
         weights or inputs of the two engines differ.
@@ -168,11 +173,12 @@ class EngineMismatch(Rule):
     kl_of_entropy: float = 0.1
     """Divergence per nat of entropy that is worth a note. Two tokens of probability .9 and .1 have
     this ratio at a sampling temperature of .65 or 1.5; a logit that is off by .1 gives .001. The
-    logs of real runs show at most .07, which are samples of older weights."""
+    public logs that have both show at most .07, which are samples of older weights (counted once;
+    no command prints it)."""
     logprob_of_entropy: float = 0.2
     """The same for the mean |log p - log p'|, which a small error changes more: temperatures of .65
-    and 1.5 give .35 and .6, and .23 at the lower one for tokens of .98 and .02; a logit that is off
-    by .1 gives .08. The logs of real runs show at most .15, a mixture of experts."""
+    and 1.5 give .33 and .62, and .23 at the lower one for tokens of .98 and .02; a logit that is
+    off by .1 gives .05. The public logs show at most .15, a mixture of experts (counted once)."""
     least_kl: float = 0.002
     """Divergence below which rounding may be the reason, where hardly any entropy is left."""
     least_logprob: float = 0.01
@@ -189,12 +195,11 @@ class EngineMismatch(Rule):
             judged = self._by_mean(chart) or self._by_response(chart) or self._by_growth(chart)
         else:
             judged = self._by_logprob(chart) or self._by_divergence(chart)
-        judged = judged or self._by_entropy(chart)
-        onset: Callable[[], int] | None
+        onset = self._find_onset(chart) if judged else None
+        if judged is None:
+            judged, onset = self._by_entropy(chart), partial(_first_gap, chart)
         if judged is None:
             judged, onset = self._by_weight(chart), partial(_first_step, chart.series(_WEIGHT))
-        else:
-            onset = self._find_onset(chart)
         if judged is None:
             return None
         severity, text = judged
@@ -242,10 +247,6 @@ class EngineMismatch(Rule):
             series = chart.series(name)
             if len(series) and series.level(2 * RECENT) >= threshold:
                 return partial(_first_step_above, series, threshold)
-        for name in (*_KLS, _LOGPROBS):  # a part of the entropy, and as much of it all the time
-            series = chart.series(name)
-            if len(series) >= 2 * RECENT:
-                return partial(_first_step_above, series, series.level(2 * RECENT) / 2)
         return None
 
     def _by_mean(self, chart: Chart) -> tuple[Severity, str] | None:
@@ -299,23 +300,22 @@ class EngineMismatch(Rule):
 
         Tokens that are certain have neither, so their share does not matter.
         """
-        name = next((each for each in (*_KLS, _LOGPROBS) if chart.is_fresh(each)), None)
-        entropy = chart.series(current_metric(chart, ENTROPY_METRICS))
-        if name is None or len(chart.series(name)) < 2 * RECENT or not len(entropy):
+        name = current_metric(chart, _GAPS)
+        is_logprob = name == _LOGPROBS
+        series, floor = chart.series(name), self.least_logprob if is_logprob else self.least_kl
+        level = series.level(2 * RECENT)
+        if not level >= floor or len(series) < 2 * RECENT or not chart.is_fresh(name):
+            return None  # the usual case
+        nats = chart.series(current_metric(chart, ENTROPY_METRICS)).level(2 * RECENT)
+        part = self.logprob_of_entropy if is_logprob else self.kl_of_entropy
+        least = max(part * nats, floor)
+        if not nats > 0 or not level >= least or not series.last >= least / 2:
             return None
-        nats = entropy.level(2 * RECENT)
-        if name == _LOGPROBS:
-            least = max(self.logprob_of_entropy * nats, self.least_logprob)
-        else:
-            least = max(self.kl_of_entropy * nats, self.least_kl)
         differences = chart.series(_MEAN)
         if len(differences) and not differences.level(2 * RECENT) >= ORDINARY[_MEAN]:
             return None  # the gap is that of unlikely tokens alone
-        series = chart.series(name)
-        if not series.last >= least / 2 or not series.level(2 * RECENT) >= least or not nats > 0:
-            return None
-        share = series.level(2 * RECENT) / nats
-        gap = "log-probabilities differ by" if name == _LOGPROBS else "diverge by"
+        share = level / nats
+        gap = "log-probabilities differ by" if is_logprob else "diverge by"
         return "info", (
             f"Sampler and learner {gap} {share:.0%} of the entropy: temperature, top-p or weights "
             "differ"
@@ -375,3 +375,9 @@ def _first_step_above(series: Series, threshold: float) -> int:
     """First step since which most readings reach a threshold; the step of the first that does."""
     since = first_step_where(series, partial(operator.le, threshold))
     return next(step for step, value in series if step >= since and value >= threshold)
+
+
+def _first_gap(chart: Chart) -> int:
+    """The first step of a gap that is a part of the entropy; such a gap hardly changes its size."""
+    series = chart.series(current_metric(chart, _GAPS))
+    return _first_step_above(series, series.level(2 * RECENT) / 2)

@@ -105,7 +105,8 @@ class HeldOutStall(Rule):
         training prompts are solved, three evaluations are enough, if the latest two are below .8
         and no higher than the first, whether they stayed or fell. From eight evaluations on, if
         both began alike and the training prompts are solved or the reward is above .9, a rise below
-        half of the training reward's counts as none.
+        half of the training reward's counts as none. A slow rise of a share of successes, which
+        only the whole run shows, is `info` if the evaluations share less than half of it.
 
     Why it matters:
         The policy gets better at the training prompts or at the reward function, and not at the

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -9,15 +10,18 @@ from grpodoctor.monitor.advice import advice_for, with_alternatives
 from grpodoctor.monitor.diagnosis.first_action import WayBack, first_action_of
 from grpodoctor.monitor.diagnosis.past_faults import first_named
 from grpodoctor.monitor.diagnosis.verdict import verdict_of
+from grpodoctor.monitor.examination import Examination
 from grpodoctor.monitor.replay import replay
 from grpodoctor.monitor.saved_checkpoints import SavedCheckpoints, saved_checkpoints
-from grpodoctor.rules.catalogue import rule_of
+from grpodoctor.remedies.base import ONSET
+from grpodoctor.rules.catalogue import all_rules, rule_of
 from grpodoctor.runs.chart import Chart
-from grpodoctor.runs.records import Manifest
+from grpodoctor.runs.records import Event, Manifest
 from tests.monitor.diagnosis.test_verdict import EVIDENCE, problem
 from tests.rules.scenario import noisy, steps
 
 LAST = "Return to the last checkpoint saved before step 50"
+LATE = "Return to the checkpoint of step"
 
 
 def collapse(**facts):
@@ -48,13 +52,33 @@ def test_the_checkpoint_is_from_before_an_earlier_alarm_that_the_verdict_names()
     ("saved", "start"),
     [
         (SavedCheckpoints((20, 40, 60)), f"{LAST} (step 40), then "),
+        (SavedCheckpoints((20, 40, 49)), f"{LAST} (step 40), then "),  # step 50 shows the last one
         (SavedCheckpoints(interval=15), f"{LAST} (step 45), then "),
-        (SavedCheckpoints(interval=50), "Restart from the initial model (no checkpoint was saved"),
+        (SavedCheckpoints(interval=7), f"{LAST} (step 42), then "),
+        (SavedCheckpoints((60, 80)), f"{LATE} 60 (none was saved before the alarm at step 50, so"),
+        (SavedCheckpoints(interval=50), f"{LATE} 50 (none was saved before the alarm at step 50"),
+        (SavedCheckpoints((95,)), "Restart from the initial model (no checkpoint was saved before"),
+        (SavedCheckpoints(interval=100), "Restart from the initial model (no checkpoint was saved"),
         (SavedCheckpoints((60,), is_complete=False), "Return to a checkpoint from before step 50"),
     ],
 )  # fmt: skip
 def test_a_saved_checkpoint_is_named(saved, start):
     assert action(WayBack(50, saved)).startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("saved", "text"),
+    [
+        (SavedCheckpoints((20, 40, 60)), " (step 40)"),
+        (SavedCheckpoints((60,)), " (none was saved: test the one of step 60, and take it if"),
+        (SavedCheckpoints((95,)), " (none was saved: restart from the initial model)"),
+        (SavedCheckpoints(), "."),
+    ],
+)
+def test_an_instruction_names_the_checkpoint_as_well(saved, text):
+    instruction = f"Resume from the last checkpoint before {ONSET}."
+    named = WayBack(50, saved).named_in(instruction, collapse().cause)
+    assert named.startswith(f"Resume from the last checkpoint before step 50{text}")
 
 
 def test_a_fault_from_the_first_step_on_has_no_way_back():
@@ -77,10 +101,38 @@ def test_the_interval_is_read_from_the_config(framework, config, interval):
     assert saved_checkpoints(chart, 1).interval == interval
 
 
+def collapsing():
+    """A run of 100 steps whose reward collapses at step 60."""
+    return steps(100, {"reward/mean": noisy([*[0.6] * 60, *[0.0] * 40], 0.02, 3)})
+
+
+def test_a_trainer_state_states_the_interval(tmp_path):
+    constant = {"reward_std": 0.3, "kl": 0.01, "completions/mean_length": 80.0, "grad_norm": 0.3,
+                "loss": 0.01, "learning_rate": 1e-6}  # fmt: skip
+    rows = [
+        {"step": record.step, "reward": record.values["reward/mean"].value, **constant}
+        for record in collapsing()
+    ]
+    state = tmp_path / "trainer_state.json"
+    state.write_text(json.dumps({"save_steps": 20, "global_step": 99, "log_history": rows}))
+    verdict = replay(state).report.diagnosis.verdict
+    assert "last checkpoint saved before step 60 (step 40)" in verdict.sentence, verdict.line
+
+
+def test_the_journal_notes_checkpoints():
+    examination = Examination(Path("run"), Manifest(framework="verl"), all_rules())
+    for record in collapsing():
+        examination.observe(record)
+        if record.step in (25, 75):
+            examination.note(Event(kind="checkpoint", step=record.step))
+    sentence = examination.report().diagnosis.verdict.sentence
+    assert "last checkpoint saved before step 60 (step 25)" in sentence
+
+
 def test_steps_that_took_time_to_save_have_a_checkpoint(tmp_path):
-    """A console log of verl without its config, whose reward collapses at step 60."""
+    """A log of verl without its config."""
     rows = []
-    for record in steps(100, {"reward/mean": noisy([*[0.6] * 60, *[0.0] * 40], 0.02, 3)}):
+    for record in collapsing():
         row = {
             "critic/score/mean": record.values["reward/mean"].value,
             "actor/grad_norm": 0.3,

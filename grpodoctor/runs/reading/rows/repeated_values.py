@@ -74,9 +74,10 @@ class RepeatedValues:
         self._kept: dict[str, tuple[Reading, int]] = {}
         self._changed_at: dict[int, int] = {}
         """The latest row in which any metric of a period changed, by period."""
-        self._rows = 0
+        self.rows = 0
+        """Rows of the log so far."""
         self.new_rows = 0
-        """Rows with a new measurement of any metric that is repeated."""
+        """Rows that count: those with a new measurement of any metric that is repeated."""
         self.periods: dict[str, int] = {}
         """Metrics with repeated values, and the number of rows per measurement."""
         self.stuck: set[str] = set()
@@ -110,33 +111,29 @@ class RepeatedValues:
 
     def without_repeats(self, readings: Mapping[str, Reading]) -> dict[str, Reading]:
         """Return the readings of a row except those that repeat a measurement."""
-        self._rows += 1
+        self.rows += 1
         if not self.periods:
+            self.new_rows += 1
             return dict(readings)
         self._note_changes(readings)
         new = {name: reading for name, reading in readings.items() if self._is_new(name, reading)}
         self.new_rows += not self.periods.keys().isdisjoint(new)
         return new
 
-    @property
-    def rows(self) -> int:
-        """Rows of the log so far."""
-        return self._rows
-
     def _note_changes(self, readings: Mapping[str, Reading]) -> None:
         for name, reading in readings.items():
             period = self.periods.get(name)
             if period is not None and reading != self._kept.get(name, (None, 0))[0]:
-                self._changed_at[period] = self._rows
+                self._changed_at[period] = self.rows
 
     def _is_new(self, name: str, reading: Reading) -> bool:
         period = self.periods.get(name)
         if period is None:
             return True
         before, row = self._kept.get(name, (None, 0))
-        if reading == before and self._rows - row < period and not self._is_stuck(name, period):
+        if reading == before and self.rows - row < period and not self._is_stuck(name, period):
             return False
-        self._kept[name] = (reading, self._rows)
+        self._kept[name] = (reading, self.rows)
         return True
 
     def _is_stuck(self, name: str, period: int) -> bool:
@@ -144,7 +141,7 @@ class RepeatedValues:
 
         An evaluation stays carried forward: its best result may be the same for a long time.
         """
-        unchanged = self._rows - self._changed_at.get(period, self._rows)
+        unchanged = self.rows - self._changed_at.get(period, self.rows)
         if name.startswith(HELDOUT) or unchanged < _STUCK_PERIODS * period:
             return False
         self.stuck.add(name)
