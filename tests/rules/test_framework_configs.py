@@ -395,3 +395,31 @@ def test_a_config_without_adapters_has_the_framework_s_default(
 ) -> None:
     facts = configurable_framework_named(framework).knobs.read_facts(config)
     assert facts.get("lora_rank") == rank
+
+
+@pytest.mark.parametrize(
+    ("framework", "config", "known"),
+    [
+        ("prime-rl", {"seq_len": 4096, "inference.model.max_model_len": 2048},
+         {"context_length": 2048, "learner_length": 4096}),
+        ("prime-rl", {"orchestrator.sampling.max_tokens": 512, "max_steps": 200,
+                      "trainer.scheduler.warmup_steps": 20},
+         {"max_length": 512, "total_steps": 200, "warmup_steps": 20}),
+        ("verl", {f"{ACTOR}.optim.lr_warmup_steps": 10, "trainer.total_training_steps": 100},
+         {"warmup_steps": 10, "total_steps": 100}),
+        ("verl", {f"{ACTOR}.ppo_micro_batch_size_per_gpu": 4}, {"device_responses": 4}),
+        ("verl", {f"{ACTOR}.ppo_micro_batch_size_per_gpu": 4, f"{ACTOR}.use_dynamic_bsz": True},
+         {"device_responses": None}),
+        ("verl", {"trainer.total_training_steps": -1}, {"total_steps": None}),
+        ("skyrl", {"trainer.policy.optimizer_config.num_warmup_steps": 10}, {"warmup_steps": 10}),
+        ("nemo-rl", {"policy.max_total_sequence_length": 512, "grpo.max_num_steps": 0},
+         {"learner_length": 512, "total_steps": None}),
+    ],
+)  # fmt: skip
+def test_lengths_and_counts_are_read(
+    framework: str, config: dict[str, Setting], known: dict[str, Setting | None]
+) -> None:
+    table = configurable_framework_named(framework).knobs
+    rows = {row.knob: row for row in (*table.mappings, *table.facts)}
+    settings = {name: rows[name].read_from(config) for name in known}
+    assert settings == known

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from grpodoctor.preflight.answers.answer_variants import response_variants, variant_of
+from grpodoctor.preflight.answers.harmless_changes import harmless_changes
 from grpodoctor.preflight.answers.near_misses import near_misses
 from grpodoctor.preflight.answers.simpler_answers import SIMPLER
 from grpodoctor.preflight.checks.reward.unanswered import free_findings
@@ -177,6 +179,19 @@ def test_a_field_that_does_not_count_is_named(
 ) -> None:
     assert place in named("REW102", body, ORDERS)
     assert named("REW102", "load(c) is not None and load(c) == load(a)", ORDERS) == ""
+
+
+def test_only_changes_that_the_prompt_allows_are_made() -> None:
+    boxed, end = "\\boxed{{answer}}", "a sentence behind it"
+    asked, free = (
+        dict(harmless_changes(boxed, "5", "6", prompt, reasons=False))
+        for prompt in ("End with the box.", "What is 2 + 3?")
+    )
+    assert (end in asked, end in free) == (False, True)
+    changes = dict(harmless_changes("{answer}", '{"a": 1}', "{}", "", reasons=True))
+    assert changes["JSON on several lines"] == '{\n  "a": 1\n}'
+    spaced = response_variants("[[{answer}]]")["white space"]
+    assert variant_of(spaced, "[[{answer}]]", "A", "") == "[[A]]\n"
 
 
 def test_an_answer_that_counts_within_the_thought_is_named(named: Callable[..., str]) -> None:
