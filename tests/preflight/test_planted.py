@@ -60,7 +60,7 @@ _HEALTHY = [
     *twelfth_healthy()[3::4],
     *thirteenth_healthy()[4::5],
     *fourteenth_healthy()[5::9],
-    *fifteenth_healthy()[1:2],
+    *fifteenth_healthy()[2:3],
 ]
 
 

@@ -195,6 +195,7 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
             {"learner_length": 4096, "context_length": 4096, "max_length": 4096},
             {"learner_length": 2048, "max_length": 2048, "max_prompt_length": 512,
              "context_length": 2048},
+            {"learner_length": 4096, "max_length": 2048, "context_length": 32768},
         ],
     ),
     "CFG030": (

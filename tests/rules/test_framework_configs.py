@@ -104,6 +104,10 @@ FAULTY += [
               "trainer.nnodes": 1}, "CFG017"),
     ("skyrl", {"trainer.train_batch_size": 64, "trainer.policy_mini_batch_size": 128,
                "generator.n_samples_per_prompt": 8}, "CFG017"),
+    ("skyrl", {"trainer.train_batch_size": 64, "trainer.policy_mini_batch_size": 64,
+               "generator.n_samples_per_prompt": 5, "trainer.strategy": "fsdp2",
+               "trainer.placement.policy_num_gpus_per_node": 8,
+               "trainer.micro_train_batch_size_per_gpu": 16}, "CFG017"),
     ("nemo-rl", {"grpo.num_prompts_per_step": 32, "grpo.num_generations_per_prompt": 8,
                  "policy.train_global_batch_size": 512}, "CFG017"),
     ("ms-swift", {"max_length": 512, "max_completion_length": 2048, "vllm_max_model_len": 1024},
@@ -212,6 +216,22 @@ def test_a_framework_s_own_config_is_checked(
 
 
 SOUND: list[tuple[str, dict[str, Setting]]] = [
+    *(("verl", {**GRPO, f"{ROLLOUT}.n": 5, "data.train_batch_size": 12,
+                f"{ACTOR}.ppo_mini_batch_size": 12, "trainer.n_gpus_per_node": 8,
+                "trainer.nnodes": 1, **backend})
+      for backend in ({f"{ACTOR}.strategy": "megatron"}, {"model_engine": "megatron"},
+                      {f"{ACTOR}.megatron.pipeline_model_parallel_size": 2},
+                      {f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size": 2})),
+    *(("verl", {**GRPO, "data.max_prompt_length": 1024, "data.max_response_length": 7168,
+                f"{ACTOR}.use_dynamic_bsz": True, f"{ACTOR}.ppo_max_token_len_per_gpu": 4096,
+                f"{ACTOR}.{split}": 2})
+      for split in ("ulysses_sequence_parallel_size", "megatron.context_parallel_size",
+                    "fsdp_config.ulysses_sequence_parallel_size")),
+    *(("skyrl", {"trainer.train_batch_size": 6, "trainer.policy_mini_batch_size": 6,
+                 "generator.n_samples_per_prompt": samples, "trainer.strategy": strategy,
+                 "trainer.placement.policy_num_gpus_per_node": 8,
+                 "trainer.micro_train_batch_size_per_gpu": 4})
+      for samples, strategy in ((5, "fsdp2"), (8, "megatron"))),
     ("verl", {**GRPO, "data.train_batch_size": 512, f"{ACTOR}.ppo_mini_batch_size": 32,
               f"{ACTOR}.clip_ratio_high": 0.28, f"{ACTOR}.optim.lr": 1e-6,
               f"{ROLLOUT}.temperature": 1.0, f"{ROLLOUT}.top_p": 1.0, f"{ROLLOUT}.top_k": -1}),
@@ -375,3 +395,31 @@ def test_a_config_without_adapters_has_the_framework_s_default(
 ) -> None:
     facts = configurable_framework_named(framework).knobs.read_facts(config)
     assert facts.get("lora_rank") == rank
+
+
+@pytest.mark.parametrize(
+    ("framework", "config", "known"),
+    [
+        ("prime-rl", {"seq_len": 4096, "inference.model.max_model_len": 2048},
+         {"context_length": 2048, "learner_length": 4096}),
+        ("prime-rl", {"orchestrator.sampling.max_tokens": 512, "max_steps": 200,
+                      "trainer.scheduler.warmup_steps": 20},
+         {"max_length": 512, "total_steps": 200, "warmup_steps": 20}),
+        ("verl", {f"{ACTOR}.optim.lr_warmup_steps": 10, "trainer.total_training_steps": 100},
+         {"warmup_steps": 10, "total_steps": 100}),
+        ("verl", {f"{ACTOR}.ppo_micro_batch_size_per_gpu": 4}, {"device_responses": 4}),
+        ("verl", {f"{ACTOR}.ppo_micro_batch_size_per_gpu": 4, f"{ACTOR}.use_dynamic_bsz": True},
+         {"device_responses": None}),
+        ("verl", {"trainer.total_training_steps": -1}, {"total_steps": None}),
+        ("skyrl", {"trainer.policy.optimizer_config.num_warmup_steps": 10}, {"warmup_steps": 10}),
+        ("nemo-rl", {"policy.max_total_sequence_length": 512, "grpo.max_num_steps": 0},
+         {"learner_length": 512, "total_steps": None}),
+    ],
+)  # fmt: skip
+def test_lengths_and_counts_are_read(
+    framework: str, config: dict[str, Setting], known: dict[str, Setting | None]
+) -> None:
+    table = configurable_framework_named(framework).knobs
+    rows = {row.knob: row for row in (*table.mappings, *table.facts)}
+    settings = {name: rows[name].read_from(config) for name in known}
+    assert settings == known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpodoctor.frameworks.combined_settings import count_only, product_with
+from grpodoctor.frameworks.combined_settings import count_only, is_count, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
@@ -194,6 +194,26 @@ METHODS = (
     ),
 )
 
+
+def _read_devices(setting: Setting, settings: Settings) -> Setting | None:
+    """Data-parallel devices of all nodes.
+
+    Unknown with Megatron, where other keys divide them further, and if they cannot share an update
+    evenly: SkyRL then fills the update up with dummy sequences (MeshDispatch.stage_chunks).
+    """
+    if settings.get("trainer.strategy") == "megatron":
+        return None
+    divisor = "trainer.policy.sequence_parallel_size"
+    devices = product_with("trainer.placement.policy_num_nodes", default=1, per=(divisor,))(
+        setting, settings
+    )
+    update = product_with("trainer.policy_mini_batch_size")(
+        settings.get("generator.n_samples_per_prompt", 0), settings
+    )
+    is_even = is_count(devices) and is_count(update) and not update % devices
+    return devices if is_even else None
+
+
 FACTS = (
     KnobMapping("learner_temperature", f"{_ALGORITHM}.temperature"),
     KnobMapping("top_p", f"{_SAMPLING}.top_p"),
@@ -229,11 +249,7 @@ FACTS = (
     KnobMapping(
         "learner_devices",
         "trainer.placement.policy_num_gpus_per_node",
-        read=product_with(
-            "trainer.placement.policy_num_nodes",
-            default=1,
-            per="trainer.policy.sequence_parallel_size",
-        ),
+        read=_read_devices,
     ),
     KnobMapping("device_responses", "trainer.micro_train_batch_size_per_gpu"),
     KnobMapping(

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from grpodoctor.frameworks.adapter_rank import rank_of_any
-from grpodoctor.frameworks.combined_settings import count_if, count_only, product_with
+from grpodoctor.frameworks.combined_settings import (
+    count_only,
+    is_count,
+    largest_count,
+    product_with,
+)
 from grpodoctor.frameworks.knob_mapping import KnobMapping
 from grpodoctor.frameworks.written_settings import (
     Lines,
@@ -24,7 +29,16 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 _MODEL = "actor_rollout_ref.model"
 _CORRECTION = "algorithm.rollout_correction"
 _LOSS = f"{ACTOR}.policy_loss"
-_ULYSSES = f"{ACTOR}.ulysses_sequence_parallel_size"
+_SPLITS = (
+    f"{ACTOR}.ulysses_sequence_parallel_size",
+    f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size",
+    f"{ACTOR}.megatron.context_parallel_size",
+    f"{ACTOR}.veomni.ulysses_parallel_size",
+    f"{ACTOR}.torchtitan.tensor_parallel_size",
+)
+"""Keys of the devices that share a sequence, by version and backend."""
+_BACKENDS = ("megatron", "veomni", "torchtitan", "automodel")
+"""Backends whose other keys divide the devices further."""
 _MEGATRON = f"+{ACTOR}.megatron.override_transformer_config"
 _REWARD = "in your own reward function (reward.custom_reward_function)"
 _NOT_ON_SAMPLER = (
@@ -232,10 +246,26 @@ METHODS = (
 
 
 def _read_devices(setting: Setting, settings: Settings) -> Setting | None:
-    """Devices of all nodes that share an update; with Megatron, other keys divide them further."""
-    if settings.get(f"{ACTOR}.strategy", "fsdp") not in ("fsdp", "fsdp2"):
+    """Data-parallel devices of all nodes; unknown with another backend than FSDP."""
+    backend = settings.get(f"{ACTOR}.strategy", "fsdp"), settings.get("model_engine", "dp")
+    others = tuple(f"{ACTOR}.{name}." for name in _BACKENDS)
+    if backend not in (("fsdp", "dp"), ("fsdp2", "dp")) or any(
+        key.startswith(others) for key in settings
+    ):
         return None
-    return product_with("trainer.nnodes", default=1, per=_ULYSSES)(setting, settings)
+    return product_with("trainer.nnodes", default=1, per=_SPLITS)(setting, settings)
+
+
+def _read_pass(setting: Setting, settings: Settings) -> Setting | None:
+    """Responses of one pass, unless a pass takes as many as a number of tokens allows."""
+    return None if settings.get(f"{ACTOR}.use_dynamic_bsz") is True else setting
+
+
+def _read_learner_length(setting: Setting, settings: Settings) -> Setting | None:
+    """Tokens of one pass, in which a response must fit, on all devices that share it."""
+    if settings.get(f"{ACTOR}.use_dynamic_bsz") is not True or not is_count(setting):
+        return None
+    return setting * largest_count(settings, _SPLITS)
 
 
 FACTS = (
@@ -313,12 +343,12 @@ FACTS = (
     KnobMapping(
         "device_responses",
         f"{ACTOR}.ppo_micro_batch_size_per_gpu",
-        read=product_with(off=f"{ACTOR}.use_dynamic_bsz"),
+        read=_read_pass,
     ),
     KnobMapping(
         "learner_length",
         f"{ACTOR}.ppo_max_token_len_per_gpu",
-        read=count_if(f"{ACTOR}.use_dynamic_bsz", factor=_ULYSSES),
+        read=_read_learner_length,
     ),
     KnobMapping("total_steps", "trainer.total_training_steps", read=count_only),
     KnobMapping("warmup_steps", f"{ACTOR}.optim.lr_warmup_steps", read=count_only),

@@ -48,10 +48,11 @@ _FRACTION = re.compile(r"(-?\d{1,15})/([1-9]\d{0,14})")
 _DECIMAL = re.compile(r"\d{1,12}\.\d{1,12}")
 _NEAR_SHARE = 0.1
 """How far a wrong number is from the right one: further than tolerances of measured values."""
-_THOUGHT = "I think."
+THOUGHT = "I think."
 _REASONING = "First, I write down what is given.\n\nThen I work it out step by step."
 UNRELATED = "I have nothing to say about this."
 """An answer that has nothing in common with any reference."""
+WRONG = "wrong answer"
 COPIED_PROMPT = "copy of the prompt"
 REPEATED_TAGS = "repeated tags"
 EARLY_EXIT = "program that exits at once"
@@ -95,8 +96,8 @@ def format_answer(answer_format: str, answer: str) -> str:
 
 def with_reasoning(answer_format: str) -> str:
     """A format with thoughts of several lines, in the place of its own thought or before it."""
-    if _THOUGHT in answer_format:
-        return answer_format.replace(_THOUGHT, _REASONING)
+    if THOUGHT in answer_format:
+        return answer_format.replace(THOUGHT, _REASONING)
     return f"{_REASONING}\n{answer_format}"
 
 
@@ -206,8 +207,8 @@ def bad_completions(
         row: number of the row.
     """
     wrong = wrong_answer(answer, answers)
-    if _THOUGHT in answer_format:
-        long_format = answer_format.replace(_THOUGHT, _LONG_THOUGHT)
+    if THOUGHT in answer_format:
+        long_format = answer_format.replace(THOUGHT, _LONG_THOUGHT)
     else:
         long_format = _LONG_THOUGHT + answer_format
     several = several_answers(answer, answers, answer_format)
@@ -216,7 +217,7 @@ def bad_completions(
         on_lines = ""
     near = nearly_right(answer, row)
     return [
-        BadCompletion("wrong answer", format_answer(answer_format, wrong)),
+        BadCompletion(WRONG, format_answer(answer_format, wrong)),
         BadCompletion("long wrong answer", format_answer(long_format, wrong)),
         BadCompletion("empty response", ""),
         BadCompletion("format without an answer", format_answer(answer_format, "")),
@@ -246,15 +247,15 @@ def bad_completions(
 
 def _thought_only(answer: str, wrong: str, answer_format: str) -> str:
     """A wrong answer whose thought names the right one; empty without a place for a thought."""
-    if _THOUGHT not in answer_format or len(answer) < _MIN_NAMED_LETTERS:
+    if THOUGHT not in answer_format or len(answer) < _MIN_NAMED_LETTERS:
         return ""
     thought = f"I think of {answer}, but that is not right."
-    return format_answer(answer_format, wrong).replace(_THOUGHT, thought)
+    return format_answer(answer_format, wrong).replace(THOUGHT, thought)
 
 
 def _more_tags(tags: Sequence[str], wrong: str) -> list[BadCompletion]:
     """A wrong answer behind many repetitions of the tags."""
-    repeated = "".join(f"<{tag}>\n{_THOUGHT}\n</{tag}>\n" for tag in tags) * _MANY
+    repeated = "".join(f"<{tag}>\n{THOUGHT}\n</{tag}>\n" for tag in tags) * _MANY
     return [BadCompletion(REPEATED_TAGS, repeated + wrong)] if tags else []
 
 

@@ -12,6 +12,7 @@ import html
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import (
@@ -19,7 +20,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
     format_answer,
     wrong_answer,
 )
-from grpodoctor.preflight.answers.simpler_answers import SIMPLER
+from grpodoctor.preflight.answers.simpler_answers import SIMPLER, Change
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.inputs.columns import PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -40,8 +41,6 @@ class Repair:
     """What is wrong, as the beginning of a sentence that ends with the number of answers."""
     advice: str
     rows: tuple[PromptRow, ...]
-    simplifies: bool = False
-    """Whether the answers are sound, and only simpler ones are read: no fault if they are too."""
 
 
 def helpful_repair(
@@ -53,11 +52,13 @@ def helpful_repair(
     """The first repair after which most correct answers earn more than wrong and empty ones."""
     few = rows[:TRIED_ROWS]
     forms = (*answer_formats(settings).values(), *requested)
-    is_read = _earns(reward, few, forms)
     for repair in _repairs(reward, few):
-        if not (repair.simplifies and is_read) and _earns(reward, repair.rows, forms):
+        if _earns(reward, repair.rows, forms):
             return repair
-    return None
+    if _earns(reward, few, forms):
+        return None  # the answers are read as they are: nothing has to be simpler
+    simpler = _of_columns(few, SIMPLER)
+    return next((repair for repair in simpler if _earns(reward, repair.rows, forms)), None)
 
 
 def _earns(reward: UserReward, rows: Sequence[PromptRow], forms: Sequence[str]) -> bool:
@@ -85,10 +86,7 @@ def _separates(reward: UserReward, rows: Sequence[PromptRow], form: str) -> bool
 def _repairs(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[Repair]:
     yield from _of_messages(reward, rows)
     yield from _of_names(reward, rows)
-    first = rows[0].columns if rows else {}
-    for name in first:
-        if name not in PROMPT_COLUMNS:
-            yield from _of_column(str(name), rows)
+    yield from _of_columns(rows, _REPAIRS)
 
 
 def _of_messages(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[Repair]:
@@ -127,22 +125,14 @@ def _of_names(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[Repair]
             )
 
 
-def _of_column(name: str, rows: Sequence[PromptRow]) -> Iterator[Repair]:
-    for change, summary, advice in (
-        (_as_text, "holds numbers; the reward function compares them with text",
-         f"Convert the answer to text in the function, str({name}), or in the data."),
-        (_decoded, "holds JSON that was encoded twice", f"{_CODE} Call json.dumps() only once."),
-        (_python_as_json, "holds Python's representation in place of JSON",
-         f"{_CODE} Write json.dumps(value), not str(value)."),
-        (html.unescape, "holds HTML entities", "Unescape the HTML of the source."),
-        (str.strip, "has white space around the answers", "Strip the answers."),
-        *SIMPLER,
-    ):  # fmt: skip
-        simplifies = (change, summary, advice) in SIMPLER
+def _of_columns(rows: Sequence[PromptRow], changes: Sequence[Change]) -> Iterator[Repair]:
+    """Each change of each column that most rows notice."""
+    names = [name for name in (rows[0].columns if rows else {}) if name not in PROMPT_COLUMNS]
+    for name, (change, summary, advice) in product(map(str, names), changes):
         changed = [_changed(row, name, change) for row in rows]
         kept = tuple(row for row in changed if row is not None)
         if len(kept) > len(rows) / 2:
-            yield Repair(f"The column {name!r} {summary}", advice, kept, simplifies=simplifies)
+            yield Repair(f"The column {name!r} {summary}", advice, kept)
 
 
 def _changed(row: PromptRow, name: str, change: Callable[[str], object]) -> PromptRow | None:
@@ -184,3 +174,15 @@ def _python_as_json(value: str) -> object:
     except ValueError:
         return json.dumps(content)
     return None
+
+
+_REPAIRS: tuple[Change, ...] = (
+    (_as_text, "holds numbers; the reward function compares them with text",
+     "Convert the answer to text with str(), in the function or in the data."),
+    (_decoded, "holds JSON that was encoded twice", f"{_CODE} Call json.dumps() only once."),
+    (_python_as_json, "holds Python's representation in place of JSON",
+     f"{_CODE} Write json.dumps(value), not str(value)."),
+    (html.unescape, "holds HTML entities", "Unescape the HTML of the source."),
+    (str.strip, "has white space around the answers", "Strip the answers."),
+)  # fmt: skip
+"""Changes of a column that an error of the data makes necessary."""

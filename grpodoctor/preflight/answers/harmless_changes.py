@@ -10,7 +10,8 @@ import json
 import re
 from collections.abc import Iterator
 
-from grpodoctor.preflight.answers.constructed_answers import format_answer
+from grpodoctor.preflight.answers.constructed_answers import THOUGHT, format_answer
+from grpodoctor.preflight.answers.tool_calls import json_content
 
 LAST_LINE_BREAK = "a line break behind it"
 TEXT_BEHIND = "a sentence behind it"
@@ -18,7 +19,6 @@ REJECTED = "another answer that it tries and rejects before"
 FENCED = "a code fence around the JSON"
 INDENTED = "JSON on several lines"
 DRAFT = "a draft in a code block before it"
-_THOUGHT = "I think."
 _SENTENCE = "This follows from the steps above."
 _FENCE = re.compile(r"```(\w*)\n\{answer\}\n```")
 _ENDS_WITH = re.compile(
@@ -44,27 +44,19 @@ def harmless_changes(
     text = format_answer(form, answer)
     yield LAST_LINE_BREAK, f"{text}\n"
     fence = None if "</" in form else _FENCE.search(form)
-    is_json = _is_object(answer)
+    content = json_content(answer)
+    is_json = isinstance(content, dict)
     if (fence or "\\boxed" in form) and not _ENDS_WITH.search(prompt):
         yield TEXT_BEHIND, f"{text}\n{_SENTENCE}"
     if reasons and not fence and not is_json and "\n" not in answer.strip():
         rejected = f"I first try {wrong}. That does not fit, so I try again."
-        if _THOUGHT in form:
-            yield REJECTED, text.replace(_THOUGHT, rejected)
+        if THOUGHT in form:
+            yield REJECTED, text.replace(THOUGHT, rejected)
         else:
             yield REJECTED, f"{rejected}\n{text}"
     if is_json and form == "{answer}":
         yield FENCED, f"```json\n{text}\n```"
-        yield INDENTED, json.dumps(json.loads(answer), indent=2)
+        yield INDENTED, json.dumps(content, indent=2)
     if fence:
         draft = f"```{fence[1]}\n{wrong}\n```"
         yield DRAFT, f"A first draft, which is not right yet:\n{draft}\nThe result:\n{text}"
-
-
-def _is_object(answer: str) -> bool:
-    if not answer.lstrip().startswith("{"):
-        return False
-    try:
-        return isinstance(json.loads(answer), dict)
-    except (ValueError, RecursionError):
-        return False

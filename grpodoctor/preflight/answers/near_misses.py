@@ -11,9 +11,10 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
-from grpodoctor.preflight.answers.tool_calls import calls_in
+from grpodoctor.preflight.answers.tool_calls import calls_in, json_content
 from grpodoctor.preflight.answers.undeserving_answers import parts_of
 from grpodoctor.preflight.texts.normal_form import number_of
 
@@ -66,7 +67,7 @@ def near_misses(
     """
     if not answer.strip() or len(answer) > _MAX_LETTERS:
         return
-    content = _parsed(answer)
+    content = json_content(answer)
     if isinstance(content, dict | list) and content:
         yield from _objects(answer, content, answers)
     elif _QUERY.match(answer):
@@ -77,26 +78,17 @@ def near_misses(
         yield from _texts(answer, answers, prompt, turn)
 
 
-def _parsed(answer: str) -> Any:
-    if not answer.lstrip().startswith(("{", "[")):
-        return None
-    try:
-        return json.loads(answer)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _objects(answer: str, content: Any, answers: Sequence[str]) -> Iterator[tuple[str, str]]:
     """One field after the other with another value, a missing field, another tool."""
-    others = [other for each in answers[:_MAX_PATHS] if (other := _parsed(each)) is not None]
+    others = [other for each in answers[:_MAX_PATHS] if (other := json_content(each)) is not None]
     calls = calls_in(answer)
     for path in list(_leaves(content))[:_MAX_PATHS]:
         if calls and path[-1] == "name":
             continue
-        changed = _copy(content)
+        changed = deepcopy(content)
         _set(changed, path, _other_value(_get(content, path), path, others))
         yield f"another value of {'.'.join(map(str, path))!r:.60}", json.dumps(changed)
-    changed = _copy(content)
+    changed = deepcopy(content)
     if _drop_last(changed):
         yield MISSING_FIELD, json.dumps(changed)
     if isinstance(content, dict) and not calls:
@@ -125,10 +117,6 @@ def _leaves(content: Any, path: _Path = ()) -> Iterator[_Path]:
         return
     for key, value in pairs:
         yield from _leaves(value, (*path, key))
-
-
-def _copy(content: Any) -> Any:
-    return json.loads(json.dumps(content))
 
 
 def _get(content: Any, path: _Path) -> Any:

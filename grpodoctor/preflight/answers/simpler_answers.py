@@ -12,6 +12,8 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
+Change = tuple[Callable[[str], object], str, str]
+"""A change of a text, what the column had before, and what to do."""
 _CURRENCY = re.compile(r"[$\u20ac\u00a3\u00a5]\s?(?=\d)|(?<=\d)\s?[$\u20ac\u00a3\u00a5%]")
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _UNIT = re.compile(r"(-?\d[\d.,]*)\s?[^\W\d_]{1,12}\.?")
@@ -52,7 +54,7 @@ def _one_line(answer: str) -> str:
     return " ".join(answer.split()) if "\n" in answer.strip() else answer
 
 
-SIMPLER: tuple[tuple[Callable[[str], object], str, str], ...] = (
+SIMPLER: tuple[Change, ...] = (
     (_flat, "holds nested JSON, and only flat objects earn a reward",
      "Parse the whole object: a pattern such as {.*?} ends at the first closing brace."),
     (lambda text: _GROUPED.sub("", text), "holds numbers with thousands separators",
@@ -74,4 +76,4 @@ SIMPLER: tuple[tuple[Callable[[str], object], str, str], ...] = (
     (lambda text: _SIGNS.sub("", text), "has signs that the function's parser drops or refuses",
      "Treat both answers alike before they are compared."),
 )  # fmt: skip
-"""Simplifications, what the column then had before, and what to do."""
+"""Changes that make answers simpler."""

@@ -37,7 +37,7 @@ class ToolCall:
 
 def tools_of(columns: Mapping[str, Any]) -> dict[str, Tool]:
     """The tools in the column `tools`, by name; the column may hold JSON as text."""
-    tools = _parsed(columns.get("tools"))
+    tools = json_content(columns.get("tools"))
     return {
         tool.name: tool
         for entry in (tools if isinstance(tools, list) else [])
@@ -75,7 +75,7 @@ def _describes_tool(entry: object) -> bool:
 def calls_in(answer: str) -> list[ToolCall]:
     """The calls that an answer consists of, in JSON, alone or in tags; empty for other answers."""
     tagged = ["".join(groups) for groups in _TAGGED.findall(answer)]
-    contents = (_parsed(text) for text in tagged or [answer])
+    contents = (json_content(text) for text in tagged or [answer])
     return [call for content in contents for entry in _entries(content) if (call := _call(entry))]
 
 
@@ -142,7 +142,7 @@ def _call(entry: object) -> ToolCall | None:
     function = entry.get("function", entry) if isinstance(entry, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         return None
-    named = [_parsed(function[key]) for key in _ARGUMENTS if key in function]
+    named = [json_content(function[key]) for key in _ARGUMENTS if key in function]
     if not named or not isinstance(named[0], Mapping):
         return None
     return ToolCall(function["name"], {str(key): value for key, value in named[0].items()})
@@ -155,7 +155,7 @@ def _entries(content: Any) -> Iterator[Any]:
         yield from _entries(content.get("tool_calls", [content]))
 
 
-def _parsed(value: Any) -> Any:
+def json_content(value: Any) -> Any:
     """A value, or what it contains as JSON; None if it is other text."""
     if not isinstance(value, str):
         return value

@@ -33,10 +33,14 @@ def test_more_words_than_a_response_may_have_tokens_are_named(findings_of: Findi
     )
 
 
-def test_numbers_that_were_removed_from_some_prompts_are_found() -> None:
+def test_numbers_that_were_removed_from_some_prompts_are_found(findings_of: Findings) -> None:
     whole = [f"A wire of {at} ohm carries {at + 2} A for {at} s." for at in range(20)]
     holes = ["A wire of  ohm carries  A for  s."] * 6
     assert lost_numbers([*whole, *holes]) == list(range(20, 26))
+    rows = tuple(PromptRow(f"line {at}", text) for at, text in enumerate([*whole, *holes]))
+    context = PreflightContext(files=None, rows=rows, settings=RunSettings())
+    (finding,) = findings_of("DAT117", context)
+    assert finding.summary.startswith("6 of 26 prompts lack numbers")
     lists = [f"Sort these numbers: {' '.join('123456789'[: at % 5 + 2])}." for at in range(20)]
     assert lost_numbers(lists) == []
 

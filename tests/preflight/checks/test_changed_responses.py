@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from grpodoctor.preflight.answers.answer_variants import response_variants, variant_of
+from grpodoctor.preflight.answers.harmless_changes import harmless_changes
 from grpodoctor.preflight.answers.near_misses import near_misses
+from grpodoctor.preflight.answers.simpler_answers import SIMPLER
 from grpodoctor.preflight.checks.reward.unanswered import free_findings
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -112,6 +115,53 @@ def test_a_mutant_differs_from_the_answer_in_one_place_and_names_it() -> None:
         "the right list and one element more": "red, blue, green",
         "the list in the opposite order": "blue, red",
     }
+    assert dict(near_misses('{"a": 1, "b": 2}', [], "", 0))["an object without its last field"] == (
+        '{"a": 1}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "other", "kind", "mutant"),
+    [
+        ("def f(x):\n    return x + 1", "", "a program whose functions return nothing",
+         "def f(x):\n    return None"),
+        ("5", "-3", "the number with the opposite sign", "-5"),
+        ("about 40 apples", "", "another number in the text", "about 52 apples"),
+    ],
+)  # fmt: skip
+def test_a_program_and_a_number_have_one_mutant(
+    answer: str, other: str, kind: str, mutant: str
+) -> None:
+    assert list(near_misses(answer, [answer, other], "", 0)) == [(kind, mutant)]
+
+
+@pytest.mark.parametrize(
+    ("change", "text", "simpler"),
+    [
+        (change, *texts)
+        for (change, _, _), texts in zip(
+            SIMPLER,
+            [
+                ('{"a": {"b": 1}, "c": [2, 3]}', '{"a": 1, "c": 3}'),
+                ("1,234,567 and 1,2", "1234567 and 1,2"),
+                ("$5 or 7 %", "5 or 7"),
+                ("12.5 km", "12.5"),
+                ("5.00", "5"),
+                ("Cold Water", "cold water"),
+                ("b", "B"),
+                ("caf\u00e9", "cafe"),
+                ("It rains. ", "It rains"),
+                ("one\n  two", "one two"),
+                ("a (b); -1.5", "a b -1.5"),
+            ],
+            strict=True,
+        )
+    ],
+)
+def test_an_answer_is_made_simpler_in_one_way(
+    change: Callable[[str], object], text: str, simpler: str
+) -> None:
+    assert change(text) == simpler
 
 
 @pytest.mark.parametrize(
@@ -129,6 +179,25 @@ def test_a_field_that_does_not_count_is_named(
 ) -> None:
     assert place in named("REW102", body, ORDERS)
     assert named("REW102", "load(c) is not None and load(c) == load(a)", ORDERS) == ""
+
+
+def test_only_changes_that_the_prompt_allows_are_made() -> None:
+    boxed, end = "\\boxed{{answer}}", "a sentence behind it"
+    asked, free = (
+        dict(harmless_changes(boxed, "5", "6", prompt, reasons=False))
+        for prompt in ("End with the box.", "What is 2 + 3?")
+    )
+    assert (end in asked, end in free) == (False, True)
+    changes = dict(harmless_changes("{answer}", '{"a": 1}', "{}", "", reasons=True))
+    assert changes["JSON on several lines"] == '{\n  "a": 1\n}'
+    spaced = response_variants("[[{answer}]]")["white space"]
+    assert variant_of(spaced, "[[{answer}]]", "A", "") == "[[A]]\n"
+
+
+def test_an_answer_that_counts_within_the_thought_is_named(named: Callable[..., str]) -> None:
+    place = "the right answer in the thought, and a wrong one behind it"
+    assert place in named("REW102", "a in c", SUMMARIES)
+    assert place not in named("REW102", "a in c.split('</think>')[-1]", SUMMARIES)
 
 
 def test_a_nested_answer_that_is_cut_at_its_first_brace_is_named(

@@ -214,3 +214,27 @@ def test_rows_of_a_held_out_split(columns: dict[str, object], findings_of: Findi
             for at in range(40)]  # fmt: skip
     (finding,) = findings_of("DAT107", context(rows))
     assert "10 of 40 rows belong to a held-out split" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("ending", "every", "is_named"),
+    [
+        ("\n\nAssistant:", 10, True),
+        ("\nAI: <think>", 1, True),
+        ("\n\nAssistant:", 20, False),
+        (" Who was the assistant: ", 1, False),
+    ],
+)
+def test_an_opened_turn_of_the_assistant_is_named(
+    ending: str, every: int, is_named: bool, tmp_path: Path, context_of: Make,
+    findings_of: Findings,
+) -> None:  # fmt: skip
+    texts = [f"Question {at}?{ending if at % every == 0 else ''}" for at in range(40)]
+    rows = [
+        PromptRow(f"line {at}", text, messages=({"role": "user", "content": text},))
+        for at, text in enumerate(texts)
+    ]
+    findings = findings_of("DAT105", context_of(CHATML.save(tmp_path / "model"), rows))
+    named = [each.summary for each in findings if "the assistant's opening" in each.summary]
+    assert len(named) == is_named
+    assert all(repr(ending.strip()) in summary for summary in named)

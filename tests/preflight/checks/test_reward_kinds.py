@@ -284,3 +284,16 @@ def test_a_thought_that_the_template_has_closed(
     assert "already ends with <think></think>" in finding.summary
     assert "enable_thinking=True" in finding.advice[0]
     assert findings_of("REW106", context_for(RIGHT, rows, model=model)) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "is_named"),
+    [("text(c).endswith('<|im_end|>')", True), ("len(text(c)) / 1e6", False)],
+)
+def test_the_text_of_the_eos_token_is_no_length(
+    part: str, is_named: bool, tmp_path: Path, context_for: ContextFor, findings_of: Findings
+) -> None:
+    body = f"(tagged(c) == a) + {part}"
+    findings = findings_of("REW106", context_for(body, NUMBERS, model=CHATML.save(tmp_path / "m")))
+    named = [each for each in findings if "requires the text" in each.summary]
+    assert len(named) == is_named

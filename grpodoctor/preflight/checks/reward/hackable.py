@@ -29,6 +29,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
     SEVERAL_INSIDE,
     SEVERAL_LINES,
     THOUGHT_ONLY,
+    WRONG,
     BadCompletion,
     bad_completions,
     format_answer,
@@ -74,7 +75,7 @@ _DEVIATIONS = 3.0
 """Standard deviations by which a share of rows may exceed its expectation by chance."""
 _ONE_ANSWER = "Use only the last answer, or none if there are several."
 _ADVICE = {
-    "wrong answer": "Compare answers by value, and check the listed rows.",
+    WRONG: "Compare answers by value, and check the listed rows.",
     "long wrong answer": "Do not reward length where the answer is wrong.",
     "empty response": "Give no reward to an empty response.",
     "format without an answer": "Reward the format only if it contains an answer, or far less.",
@@ -237,24 +238,16 @@ class HackableReward(Check):
                 continue
             if rewards:
                 findings += self._findings(tried, kind, rewards, answers.is_graded)
+        places: Iterator[CheckFinding] = iter(())
+        if not any(finding.summary.startswith(WRONG) for finding in findings):
+            thinks = knows_thoughts(context.reward, context.rows)
+            places = ignored_places(context.reward, answers, thinks=thinks)
         return [
             *_paid_targets(answers),
             *self._relations(context, context.reward, answers),
-            *(folded := self._folded(findings)),
-            *self._wrong_in_one_place(context, context.reward, answers, folded),
+            *self._folded(findings),
+            *places,
         ]
-
-    def _wrong_in_one_place(
-        self,
-        context: PreflightContext,
-        reward: UserReward,
-        answers: ReferenceAnswers,
-        others: Sequence[CheckFinding],
-    ) -> Iterator[CheckFinding]:
-        """Places of the answer that do not count, unless wrong answers are paid anyway."""
-        if not _is_constant(others):
-            thinks = knows_thoughts(reward, context.rows)
-            yield from ignored_places(reward, answers, thinks=thinks)
 
     def _without_answers(
         self, context: PreflightContext, reward: UserReward
@@ -312,7 +305,7 @@ class HackableReward(Check):
             if finding.figures.get("share", 0) >= self.constant_share
         ]
         kinds = [finding.summary.partition(":")[0] for finding in whole]
-        if not {"wrong answer", "empty response"} <= set(kinds):
+        if not {WRONG, "empty response"} <= set(kinds):
             return findings
         summary = "The reward does not depend on the answer: any response earns the full reward."
         advice = ("Check that the function reads the response and this column of answers.",)
@@ -346,15 +339,6 @@ class HackableReward(Check):
             summary = f"{name}: earns {worth:.0%} of the correct answer's reward."
             details = (repr(rows[0].completions[kind].text[:_MAX_CHARACTERS]),)
             yield CheckFinding("warning", summary, (_ADVICE[name],), details, {"worth": worth})
-
-
-def _is_constant(findings: Sequence[CheckFinding]) -> bool:
-    """Whether a wrong answer earns the full reward anyway."""
-    return any(
-        text.startswith("wrong answer")
-        for finding in findings
-        for text in (finding.summary, *finding.details)
-    )
 
 
 def _paid_targets(answers: ReferenceAnswers) -> Iterator[CheckFinding]:

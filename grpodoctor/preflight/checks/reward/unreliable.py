@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -34,6 +33,7 @@ _UNUSUAL_RESPONSES = {
     "a hostile expression": "9**9**9**9",
 }
 _ORDINARY, _ORDINARY_RESPONSE = "an ordinary sentence", "The answer is 12."
+_SCORE_ALL = "Return the reward of a wrong answer for anything that it cannot parse."
 
 
 class UnreliableReward(Check):
@@ -82,9 +82,7 @@ class UnreliableReward(Check):
             return REQUIRES_REWARD
         if not context.rows:
             return SkippedCheck("no prompts were given", "add --prompts")
-        failures = tuple(
-            _failures(context.reward, context.rows[0], reads_answers=_reads_answers(context))
-        )
+        failures = tuple(_failures(context, context.reward))
         if failures:
             return failures
         try:
@@ -273,44 +271,37 @@ def _reads_answers(context: PreflightContext) -> bool:
         answers = context.reference_answers
     except DataError:
         return False
-    return answers is not None and max(answers.rewards) > -math.inf
+    return answers is not None
 
 
-def _call_failure(
-    error: DataError, reward: UserReward, row: PromptRow, *, reads_answers: bool
-) -> CheckFinding:
+def _call_failure(error: DataError, context: PreflightContext, reward: UserReward) -> CheckFinding:
     """The function fails on every response, because of what the trainer passes to it.
 
     Or only on those without the format of an answer, as those of an untrained model.
     """
     what = error.what.removeprefix(f"the reward function {reward.spec[:200]} ")
-    passes_lists = bool(row.messages) and "'list'" in error.what
-    advice = (
-        "The prompts are messages, so each completion is a list of messages: read the text with "
-        'completion[0]["content"], or store prompts as text.'
-        if passes_lists
-        else f"Correct the function or the columns of the data: {error.remedy}."
-    )
-    if reads_answers:
-        return CheckFinding(
-            "critical",
-            f"The reward function fails on every response that lacks its format: it {what}.",
-            ("Return the reward of a wrong answer for anything that it cannot parse.",),
-            (error.what,),
+    which, advice = "response", f"Correct the function or the columns of the data: {error.remedy}."
+    if _reads_answers(context):
+        which, advice = "response that lacks its format", _SCORE_ALL
+    elif context.rows[0].messages and "'list'" in error.what:
+        advice = (
+            "The prompts are messages, so each completion is a list of messages: read the text "
+            'with completion[0]["content"], or store prompts as text.'
         )
     return CheckFinding(
         "critical",
-        f"The reward function fails on every response: it {what}.",
+        f"The reward function fails on every {which}: it {what}.",
         (advice,),
         (error.what,),
     )
 
 
-def _failures(reward: UserReward, row: PromptRow, *, reads_answers: bool) -> Iterator[CheckFinding]:
+def _failures(context: PreflightContext, reward: UserReward) -> Iterator[CheckFinding]:
+    row = context.rows[0]
     unusual = _errors(reward, row, _UNUSUAL_RESPONSES)
     ordinary = _errors(reward, row, {_ORDINARY: _ORDINARY_RESPONSE})
     if ordinary and len(unusual) == len(_UNUSUAL_RESPONSES):
-        yield _call_failure(ordinary[_ORDINARY], reward, row, reads_answers=reads_answers)
+        yield _call_failure(ordinary[_ORDINARY], context, reward)
         return
     counted = f"{len(unusual)} of {len(_UNUSUAL_RESPONSES)} unusual responses" if unusual else ""
     failures = {**unusual, **ordinary}
@@ -319,7 +310,7 @@ def _failures(reward: UserReward, row: PromptRow, *, reads_answers: bool) -> Ite
         yield CheckFinding(
             "critical",
             f"The reward function fails on {responses}.",
-            ("Return the reward of a wrong answer for anything that it cannot parse.",),
+            (_SCORE_ALL,),
             tuple(f"{kind}: {error.what}" for kind, error in failures.items()),
         )
 

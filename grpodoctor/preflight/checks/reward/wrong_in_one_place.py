@@ -46,7 +46,7 @@ def ignored_places(
     if not survivors:
         return
     kinds = sorted(survivors, key=lambda kind: -survivors[kind][0])
-    share, example = survivors[kinds[0]]
+    share, _ = survivors[kinds[0]]
     named = "; ".join(kinds[:_SHOWN])
     yield CheckFinding(
         "warning",
@@ -55,7 +55,7 @@ def ignored_places(
             "Compare the whole answer: this place of it does not count. If an answer is run or "
             "looked up, give it data on which right and wrong ones differ.",
         ),
-        tuple(f"{kind}: {survivors[kind][1]!r:.200}" for kind in kinds[:_SHOWN]) or (example,),
+        tuple(f"{kind}: {survivors[kind][1]!r:.200}" for kind in kinds[:_SHOWN]),
         {"share": share},
     )
 

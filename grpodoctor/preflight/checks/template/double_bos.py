@@ -105,18 +105,19 @@ def _two_bos_tokens(context: PreflightContext, rows: Sequence[PromptRow]) -> Ite
 def _opened_turns(context: PreflightContext, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
     """User messages that end with the beginning of the assistant's turn, as plain text."""
     opened = [
-        row
+        (row, opening[0].strip())
         for row in rows
-        if row.messages and row.messages[-1]["role"] == "user" and _OPENED.search(row.prompt)
+        if row.messages
+        and row.messages[-1]["role"] == "user"
+        and (opening := _OPENED.search(row.prompt))
     ]
     if context.tokenizer.chat_template and len(opened) > _OPENED_SHARE * len(rows):
-        ending = _OPENED.search(opened[0].prompt)
         yield CheckFinding(
             "warning",
             f"{len(opened)} of {len(rows)} user messages end with the assistant's opening, "
-            f"{(ending[0] if ending else '').strip()!r}, which the template writes itself.",
+            f"{opened[0][1]!r}, which the template writes itself.",
             ("Remove it from the messages; the template begins the assistant's turn.",),
-            tuple(row.location for row in opened[:_SHOWN]),
+            tuple(row.location for row, _ in opened[:_SHOWN]),
             {"share": len(opened) / len(rows)},
         )
 

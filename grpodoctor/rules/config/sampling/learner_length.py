@@ -42,11 +42,9 @@ class LearnerLength(ConfigRule):
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare the learner's limit with the longest sequence that is known."""
         learner = settings.amount("learner_length")
-        limits = settings.amount("max_length") + settings.amount("max_prompt_length")
-        context = settings.amount("context_length")
+        response, context = settings.amount("max_length"), settings.amount("context_length")
+        limits = response + settings.amount("max_prompt_length") if response else 0.0
         longest = min(limits, context) if limits and context else limits or context
-        if settings.number("max_prompt_length") is None:
-            longest = context or limits
         if longest <= learner:
             return None
         text = (
