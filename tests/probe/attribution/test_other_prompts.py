@@ -9,7 +9,7 @@ import pytest
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.tokens.added_tokens import AddedTokens
 from grpodoctor.probe.attribution.causes.tokens.lost_tokens import LostTokens
-from grpodoctor.probe.attribution.causes.tokens.replaced_tokens import LOST
+from grpodoctor.probe.attribution.causes.tokens.prompt_search import LOST
 from grpodoctor.probe.attribution.causes.tokens.tokenized_otherwise import (
     TokenizedOtherwise,
     retokenized,
