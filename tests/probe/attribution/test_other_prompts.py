@@ -27,13 +27,15 @@ from tests.probe.plants.families import checkpoint, prompts
 SAMPLING = Sampling(samples=2, max_tokens=16)
 
 
-def found_in_learner(cause: Cause, root: Path, fault: str) -> ExperimentResult | None:
+def found_in_learner(
+    cause: Cause, root: Path, fault: str, count: int = 12, sampling: Sampling = SAMPLING
+) -> ExperimentResult | None:
     """Plant a fault in the learner, for which transformers stands in."""
     model = checkpoint(root / "llama", "llama")
     options = {"model": str(model), "faults": fault, "threads": 1}
     faulty = EngineSpec.of("program", str(ENGINE), options)
-    with InProcess(root / "runner", prompts(12)) as runner:
-        experiments = Experiments(runner, measured(runner, plain(model), faulty, SAMPLING))
+    with InProcess(root / "runner", prompts(count)) as runner:
+        experiments = Experiments(runner, measured(runner, plain(model), faulty, sampling))
         variant = with_reference(experiments, experiments.first())
         assert variant.setup.swapped
         assert cause.hypothesize(experiments, variant)
@@ -53,7 +55,38 @@ def test_a_token_that_the_learner_drops_is_found(tmp_path: Path) -> None:
 def test_several_tokens_that_the_learner_drops_are_found(tmp_path: Path) -> None:
     result = found_in_learner(LostTokens(), tmp_path, "span_lost:4")
     assert result is not None
+    assert result.details == ("without the tokens at place 2 to place 5",)
     assert result.figures["lost"] == 4
+    assert result.after is not None
+    assert result.after.gap < 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cause", "fault", "words"),
+    [
+        (LostTokens(), "token_twice:4", "with its token at place 5 twice"),
+        (AddedTokens(), "prompt_ended", "token 1 after every prompt"),
+    ],
+)
+def test_a_token_that_the_learner_reads_in_addition_is_found(
+    tmp_path: Path, cause: Cause, fault: str, words: str
+) -> None:
+    result = found_in_learner(cause, tmp_path, fault)
+    assert result is not None
+    assert result.details == (words,)
+    assert result.after is not None
+    assert result.after.gap < 1e-9
+
+
+@pytest.mark.slow
+def test_prompts_that_the_learner_tokenizes_otherwise_are_found_one_by_one(tmp_path: Path) -> None:
+    """`retokenised` merges two tokens in the middle of three of ten prompts."""
+    sampling = Sampling(samples=3, max_tokens=40)
+    result = found_in_learner(TokenizedOtherwise(), tmp_path, "retokenised:0.3", 24, sampling)
+    assert result is not None
+    assert result.figures == {"prompts": 24, "differing": 8}
+    assert result.details[0].endswith("(8 with fewer tokens, 0 with more)")
     assert result.after is not None
     assert result.after.gap < 1e-9
 
