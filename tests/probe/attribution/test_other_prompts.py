@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
@@ -17,6 +18,7 @@ from grpodoctor.probe.attribution.causes.tokens.tokenized_otherwise import (
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.investigate import investigate
 from grpodoctor.probe.attribution.reference import with_reference
+from grpodoctor.probe.attribution.search.edit_gaps import total_gap
 from grpodoctor.probe.contract import Sampling
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from tests.probe.attribution.cases import measured, plain
@@ -133,3 +135,12 @@ def test_texts_show_how_a_prompt_can_be_tokenized_otherwise() -> None:
         ((1, (5,)), (2, (LOST,))),
     }
     assert set(retokenized([3, 4], texts)) == {((0, (1, 2)),), ((0, (1,)), (1, (5,)))}
+
+
+def test_a_change_that_loses_a_value_closes_no_gap() -> None:
+    """A token that counts and has no value is worse than any gap; one that does not is ignored."""
+    target_N, lost_N = np.array([-1.0, -2.0, -3.0]), np.array([-1.0, -2.0, -np.inf])
+    first_N = np.array([True, True, False])
+    assert total_gap(lost_N, target_N, np.ones(3, np.bool_)) == np.inf
+    assert total_gap(lost_N, target_N, first_N) == 0
+    assert total_gap(lost_N - 0.5, target_N, first_N) == pytest.approx(2 * (np.exp(-0.5) - 0.5))

@@ -19,12 +19,12 @@ from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.token_text import texts_of
 
 _MOST = 10
+"""Tokens that are added."""
 _LOWERS = 0.96
 """Largest share of the gap that may remain after one more token. A few of many unknown tokens
 lower it little."""
-_HALVES = 0.75
-"""The same after `_FEW` tokens: the best of many tokens lowers any gap a little."""
-_FEW = 4
+_FEW, _FEW_LOWER = 4, 0.75
+"""Tokens that must have lowered the gap to this share: the best of many lowers any a little."""
 
 Added = tuple[int, ...]
 
@@ -76,9 +76,9 @@ class _Search:
         if left >= _LOWERS * whole:
             return is_first, ()
         while self._experiments.is_loud(left):
-            if len(found) >= _FEW and left > _HALVES * whole:
+            if len(found) >= _FEW and left > _FEW_LOWER * whole:
                 return is_first, ()
-            _, better = self._best((is_first, each) for each in self._longer(found))
+            _, better = self._best((is_first, each) for each in [found, *self._longer(found)])
             if self._known[is_first, better] >= _LOWERS * left:
                 _, better = self._best((is_first, each) for each in self._replaced(found))
             if self._known[is_first, better] >= _LOWERS * left:
@@ -89,9 +89,7 @@ class _Search:
     def _longer(self, found: Added) -> list[Added]:
         """With one more token at each place."""
         places = range(len(found) + 1) if len(found) < _MOST else ()
-        return [(*found[:at], token, *found[at:]) for at in places for token in self._tokens] or [
-            found
-        ]
+        return [(*found[:at], token, *found[at:]) for at in places for token in self._tokens]
 
     def _replaced(self, found: Added) -> list[Added]:
         """With another token in place of each, or without it."""
