@@ -219,7 +219,7 @@ class _Investigation(Explanation):
 
     def _start_from_others(self, start: SavedState) -> None:
         """Search again from other first causes: the best one may imitate a part of two faults."""
-        if self._is_explained():
+        if self.variant is None or self._is_explained(self.variant):
             return
         if self.checked > len(start.steps):  # they explain the responses that agree now
             return
@@ -244,10 +244,9 @@ class _Investigation(Explanation):
             self._restore(best)
             self.before_edits = edits
 
-    def _is_explained(self) -> bool:
+    def _is_explained(self, variant: Variant) -> bool:
         """Whether the causes so far leave nothing that is worth a further search."""
-        is_closed = self.variant is None or self.left <= CLOSED
-        return is_closed or self.tests.is_quiet(self.variant)
+        return self.left <= CLOSED or self.tests.is_quiet(variant)
 
     def _start_from_own_scores(self, start: SavedState) -> None:
         """Search again: first explain the sampler's own scores, if they differ from both columns.
@@ -255,7 +254,7 @@ class _Investigation(Explanation):
         They contain the faults of its forward pass, but not those of what only generation uses,
         such as the prompt that it reads.
         """
-        if self._is_explained():
+        if self.variant is None or self._is_explained(self.variant):
             return
         between = in_one_pass(self.experiments, start.variant)
         if between is None or self.limit is not None or self.checked > len(start.steps):
@@ -277,7 +276,7 @@ class _Investigation(Explanation):
         """Return to the reported values; False unless the sampler's own scores are explained."""
         if self.variant is None or self.limit is not None or len(self.steps) == len(start.steps):
             return False
-        if not self._is_explained():
+        if not self._is_explained(self.variant):
             return False
         reported = as_reported(self.experiments, start.variant, self.variant)
         if reported is None:
