@@ -219,7 +219,7 @@ class _Investigation(Explanation):
 
     def _start_from_others(self, start: SavedState) -> None:
         """Search again from other first causes: the best one may imitate a part of two faults."""
-        if self.variant is None or self.left <= CLOSED or self.tests.is_quiet(self.variant):
+        if self.variant is None or self._is_explained(self.variant):
             return
         if self.checked > len(start.steps):  # they explain the responses that agree now
             return
@@ -244,13 +244,17 @@ class _Investigation(Explanation):
             self._restore(best)
             self.before_edits = edits
 
+    def _is_explained(self, variant: Variant) -> bool:
+        """Whether the causes so far leave nothing that is worth a further search."""
+        return self.left <= CLOSED or self.tests.is_quiet(variant)
+
     def _start_from_own_scores(self, start: SavedState) -> None:
-        """Explain the sampler's own scores first, if they differ from both columns.
+        """Search again: first explain the sampler's own scores, if they differ from both columns.
 
         They contain the faults of its forward pass, but not those of what only generation uses,
         such as the prompt that it reads.
         """
-        if self.variant is None or self.left <= CLOSED or self.tests.is_quiet(self.variant):
+        if self.variant is None or self._is_explained(self.variant):
             return
         between = in_one_pass(self.experiments, start.variant)
         if between is None or self.limit is not None or self.checked > len(start.steps):
@@ -260,7 +264,7 @@ class _Investigation(Explanation):
         self.first, self.variant, self.before_edits = between, between, None
         try:
             self._accept_causes()
-            if self._continue_as_reported(start, between):
+            if self._continue_as_reported(start):
                 self.first = first
                 self._accept_causes()
                 best, edits = self._state(self.variant), None
@@ -268,11 +272,11 @@ class _Investigation(Explanation):
             self._restore(best)
             self.before_edits, self.first = edits, first
 
-    def _continue_as_reported(self, start: SavedState, between: Variant) -> bool:
+    def _continue_as_reported(self, start: SavedState) -> bool:
         """Return to the reported values; False unless the sampler's own scores are explained."""
         if self.variant is None or self.limit is not None or len(self.steps) == len(start.steps):
             return False
-        if self.left > CLOSED and not self.tests.is_quiet(self.variant):
+        if not self._is_explained(self.variant):
             return False
         reported = as_reported(self.experiments, start.variant, self.variant)
         if reported is None:

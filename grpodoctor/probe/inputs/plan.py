@@ -353,8 +353,7 @@ def _explained(problem: ErrorDetails, where: str) -> ConfigError:
     given = str(problem["input"])
     if key == "stale":
         remedy = "name a model's directory, with its config.json and weights"
-        given = (
-            given if len(given) <= _SHOWN else f"…{given[1 - _SHOWN :]}"
-        )  # a path's end tells most
+        if len(given) > _SHOWN:
+            given = f"…{given[1 - _SHOWN :]}"  # the end of a path shows most
     what = f"{key} cannot be {given[:_SHOWN]!r}: {plain_reason(problem['msg'])}"
     return ConfigError(what, where=where, remedy=remedy)

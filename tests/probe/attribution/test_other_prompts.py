@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.tokens.added_tokens import AddedTokens
 from grpodoctor.probe.attribution.causes.tokens.lost_tokens import LostTokens
-from grpodoctor.probe.attribution.causes.tokens.replaced_tokens import LOST
+from grpodoctor.probe.attribution.causes.tokens.prompt_search import LOST
 from grpodoctor.probe.attribution.causes.tokens.tokenized_otherwise import (
     TokenizedOtherwise,
     retokenized,
@@ -17,6 +18,7 @@ from grpodoctor.probe.attribution.causes.tokens.tokenized_otherwise import (
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.investigate import investigate
 from grpodoctor.probe.attribution.reference import with_reference
+from grpodoctor.probe.attribution.search.edit_gaps import total_gap
 from grpodoctor.probe.contract import Sampling
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from tests.probe.attribution.cases import measured, plain
@@ -27,13 +29,15 @@ from tests.probe.plants.families import checkpoint, prompts
 SAMPLING = Sampling(samples=2, max_tokens=16)
 
 
-def found_in_learner(cause: Cause, root: Path, fault: str) -> ExperimentResult | None:
+def found_in_learner(
+    cause: Cause, root: Path, fault: str, count: int = 12, sampling: Sampling = SAMPLING
+) -> ExperimentResult | None:
     """Plant a fault in the learner, for which transformers stands in."""
     model = checkpoint(root / "llama", "llama")
     options = {"model": str(model), "faults": fault, "threads": 1}
     faulty = EngineSpec.of("program", str(ENGINE), options)
-    with InProcess(root / "runner", prompts(12)) as runner:
-        experiments = Experiments(runner, measured(runner, plain(model), faulty, SAMPLING))
+    with InProcess(root / "runner", prompts(count)) as runner:
+        experiments = Experiments(runner, measured(runner, plain(model), faulty, sampling))
         variant = with_reference(experiments, experiments.first())
         assert variant.setup.swapped
         assert cause.hypothesize(experiments, variant)
@@ -53,7 +57,38 @@ def test_a_token_that_the_learner_drops_is_found(tmp_path: Path) -> None:
 def test_several_tokens_that_the_learner_drops_are_found(tmp_path: Path) -> None:
     result = found_in_learner(LostTokens(), tmp_path, "span_lost:4")
     assert result is not None
+    assert result.details == ("without the tokens at place 2 to place 5",)
     assert result.figures["lost"] == 4
+    assert result.after is not None
+    assert result.after.gap < 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cause", "fault", "words"),
+    [
+        (LostTokens(), "token_twice:4", "with its token at place 5 twice"),
+        (AddedTokens(), "prompt_ended", "token 1 after every prompt"),
+    ],
+)
+def test_a_token_that_the_learner_reads_in_addition_is_found(
+    tmp_path: Path, cause: Cause, fault: str, words: str
+) -> None:
+    result = found_in_learner(cause, tmp_path, fault)
+    assert result is not None
+    assert result.details == (words,)
+    assert result.after is not None
+    assert result.after.gap < 1e-9
+
+
+@pytest.mark.slow
+def test_prompts_that_the_learner_tokenizes_otherwise_are_found_one_by_one(tmp_path: Path) -> None:
+    """`retokenised` merges two tokens in the middle of three of ten prompts."""
+    sampling = Sampling(samples=3, max_tokens=40)
+    result = found_in_learner(TokenizedOtherwise(), tmp_path, "retokenised:0.3", 24, sampling)
+    assert result is not None
+    assert result.figures == {"prompts": 24, "differing": 8}
+    assert result.details[0].endswith("(8 with fewer tokens, 0 with more)")
     assert result.after is not None
     assert result.after.gap < 1e-9
 
@@ -100,3 +135,12 @@ def test_texts_show_how_a_prompt_can_be_tokenized_otherwise() -> None:
         ((1, (5,)), (2, (LOST,))),
     }
     assert set(retokenized([3, 4], texts)) == {((0, (1, 2)),), ((0, (1,)), (1, (5,)))}
+
+
+def test_a_change_that_loses_a_value_closes_no_gap() -> None:
+    """A token that counts and has no value is worse than any gap; one that does not is ignored."""
+    target_N, lost_N = np.array([-1.0, -2.0, -3.0]), np.array([-1.0, -2.0, -np.inf])
+    first_N = np.array([True, True, False])
+    assert total_gap(lost_N, target_N, np.ones(3, np.bool_)) == np.inf
+    assert total_gap(lost_N, target_N, first_N) == 0
+    assert total_gap(lost_N - 0.5, target_N, first_N) == pytest.approx(2 * (np.exp(-0.5) - 0.5))

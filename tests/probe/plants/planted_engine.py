@@ -37,6 +37,7 @@ from tests.probe.plants import (
     sharded,  # noqa: F401  # registers its faults
     third_draw_faults,
     third_draw_serving,
+    third_draw_weights,  # noqa: F401  # registers its faults
     unseen_computing,
     unseen_serving,
     upstream_bugs,

@@ -6,7 +6,7 @@ read attribution's code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -62,19 +62,34 @@ def _head_unscaled(engine: Any, _: str) -> None:
         model.logit_scale = 1.0
 
 
-def _adapter_times(engine: Any, factor: str) -> None:
-    """The adapter's scale is wrong, as where alpha / rank is applied twice or not at all."""
-    changed = [m for m in engine._model.modules() if isinstance(m, nn.Linear) and m._forward_hooks]
-    assert changed
-    for module in changed:
+def _adapted(engine: Any) -> list[tuple[str, nn.Linear]]:
+    """The layers that an adapter changes, with their names."""
+    found = [
+        (name, module)
+        for name, module in engine._model.named_modules()
+        if isinstance(module, nn.Linear) and module._forward_hooks
+    ]
+    assert found
+    return found
+
+
+def _adapter_change(engine: Any, change: Callable[[Tensor, Tensor, int], Tensor]) -> None:
+    """Replaces what an adapter adds by `change(input, addition, number of the layer)`."""
+    for number, (_name, module) in enumerate(_adapted(engine)):
         (plain,) = module._forward_hooks.values()
         module._forward_hooks.clear()
 
-        def hook(m: Any, inputs: Any, output: Tensor, plain: Any = plain) -> Tensor:
-            scaled: Tensor = output + float(factor) * (plain(m, inputs, output) - output)
-            return scaled
+        def hook(
+            m: Any, inputs: Any, output: Tensor, plain: Any = plain, number: int = number
+        ) -> Tensor:
+            return output + change(inputs[0], plain(m, inputs, output) - output, number)
 
         module.register_forward_hook(hook)
+
+
+def _adapter_times(engine: Any, factor: str) -> None:
+    """The adapter's scale is wrong, as where alpha / rank is applied twice or not at all."""
+    _adapter_change(engine, lambda _x, more, _: float(factor) * more)
 
 
 def _bias_cut(engine: Any, _: str) -> None:
@@ -160,12 +175,15 @@ def _read(prompt: Sequence[int], number: int, faults: Mapping[str, str]) -> list
     if "span_lost" in faults:
         size = min(int(faults["span_lost"]), len(prompt) - 2)
         return [*prompt[:1], *prompt[1 + size :]]
+    if "token_twice" in faults:  # no kind of the draw; for the tests of causes
+        at = int(faults["token_twice"])
+        return [*prompt[: at + 1], *prompt[at:]]
     return list(prompt)
 
 
 def read(responses: Sequence[Any], faults: Mapping[str, str]) -> list[Any]:
     """The responses after the prompts that the learner tokenizes, or renders, again."""
-    if not faults.keys() & {"retokenised", "span_lost"}:
+    if not faults.keys() & {"retokenised", "span_lost", "token_twice"}:
         return list(responses)
     return [
         replace(each, prompt_ids=_read(list(each.prompt_ids), 37 * each.prompt % 100, faults))

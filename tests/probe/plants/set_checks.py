@@ -68,3 +68,17 @@ def check_gap_matters_unless_healthy(
     """A fault is a gap that matters, and a healthy pair has none, without attribution."""
     mean = probability_gap(plant, root, monkeypatch)
     assert mean > 0.01 if plant.causes else mean < 0.006
+
+
+def doubles(plants: Sequence[Plant]) -> list[Plant]:
+    """The plants with two faults."""
+    return [each for each in plants if "double" in each.group]
+
+
+def check_each_of_two_matters_alone(
+    root: Path, monkeypatch: pytest.MonkeyPatch, alone: Sequence[Plant]
+) -> None:
+    """Each fault of a double is a gap that matters without the other one."""
+    assert len(alone) == 2
+    for each in alone:
+        check_gap_matters_unless_healthy(root, monkeypatch, each)

@@ -15,12 +15,13 @@ from tests.probe.plants import computing, second_draw_faults
 from tests.probe.plants.catalogue import Plant, unseen
 from tests.probe.plants.second_draw_kinds import KINDS
 from tests.probe.plants.set_checks import (
+    check_each_of_two_matters_alone,
     check_fault_changes_its_engine_alone,
     check_gap_matters_unless_healthy,
+    doubles,
     group_sizes,
     hidden,
     mostly_slow,
-    probability_gap,
 )
 
 PLANTS = [each for each in unseen() if each.group.startswith("second-draw")]
@@ -70,17 +71,13 @@ def test_a_fault_is_a_gap_that_matters_and_a_healthy_pair_is_none(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "plant", [each for each in PLANTS if "double" in each.group], ids=lambda plant: plant.key
-)
+@pytest.mark.parametrize("plant", doubles(PLANTS), ids=lambda plant: plant.key)
 def test_each_of_two_faults_matters_alone(
     root: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant
 ) -> None:
     alone = [replace(plant, faults=fault, options={}) for fault in plant.faults.split("+")]
     alone += [replace(plant, faults="")] if plant.options else []
-    assert len(alone) == 2
-    for each in alone:
-        assert probability_gap(each, root, monkeypatch) > 0.01
+    check_each_of_two_matters_alone(root, monkeypatch, alone)
 
 
 def test_a_plain_rotation_has_the_base_of_the_checkpoint_and_no_scaling(load: Any) -> None:

@@ -13,11 +13,12 @@ import torch
 from tests.probe.plants import computing, third_draw_serving
 from tests.probe.plants.catalogue import Plant, unseen
 from tests.probe.plants.set_checks import (
+    check_each_of_two_matters_alone,
     check_fault_changes_its_engine_alone,
     check_gap_matters_unless_healthy,
+    doubles,
     group_sizes,
     mostly_slow,
-    probability_gap,
 )
 from tests.probe.plants.third_draw_kinds import GROUPS, KINDS
 
@@ -75,16 +76,12 @@ def test_a_fault_is_a_gap_that_matters_and_a_healthy_pair_is_none(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "plant", [each for each in PLANTS if "double" in each.group], ids=lambda plant: plant.key
-)
+@pytest.mark.parametrize("plant", doubles(PLANTS), ids=lambda plant: plant.key)
 def test_each_of_two_faults_matters_alone(
     root: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant
 ) -> None:
     alone = [replace(plant, faults=fault) for fault in plant.faults.split("+")]
-    assert len(alone) == 2
-    for each in alone:
-        assert probability_gap(each, root, monkeypatch) > 0.01
+    check_each_of_two_matters_alone(root, monkeypatch, alone)
 
 
 def test_scales_of_a_place_are_those_of_another_group(load: Any) -> None:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
-from tests.probe.plants.second_draw import Drawn, _log_uniform, _sized
+from tests.probe.plants import third_draw_weights  # noqa: F401  # registers its faults
+from tests.probe.plants.second_draw import Drawn, _faulty, _log_uniform
 from tests.probe.plants.third_draw_faults import NEED_EAGER
 from tests.probe.plants.third_draw_kinds import (
     ADAPTED_FAMILIES,
@@ -57,9 +57,8 @@ def drawn(kind: str, number: int, attempt: int) -> tuple[Drawn, bool]:
         kinds = generator.choices(KINDS, weights, k=1 + (kind == "double"))
         families = sorted(set.intersection(*(set(each.families) for each in kinds)))
         if families and _can_be_together(kinds):
-            return _faulty(generator, generator.choice(families), kinds), any(
-                each.is_old for each in kinds
-            )
+            pair = _faulty(generator, generator.choice(families), kinds, "")
+            return pair, any(each.is_old for each in kinds)
 
 
 def _can_be_together(kinds: list[Kind]) -> bool:
@@ -72,20 +71,6 @@ def _can_be_together(kinds: list[Kind]) -> bool:
     is_wrapped_once = not set(names) <= NEED_EAGER
     fit = first.side == last.side and not (first.options and last.options)
     return are_distinct and is_wrapped_once and fit
-
-
-def _faulty(generator: random.Random, family: str, kinds: list[Kind]) -> Drawn:
-    options = {key: value for each in kinds for key, value in each.options.items()}
-    others = {key: value for each in kinds for key, value in each.others.items()}
-    faults = "+".join(_sized(generator, each) for each in kinds if each.fault)
-    sampling: dict[str, Any] = {}
-    if any("temperature" in each.sampling for each in kinds):
-        sampling = {"temperature": round(_log_uniform(generator, 0.5, 0.85), 2)}
-    causes = tuple(each.names for each in kinds)
-    return Drawn(
-        family, faults, causes, "", kinds[0].side, options=options, others=others,
-        sampling=sampling,
-    )  # fmt: skip
 
 
 def _healthy(generator: random.Random) -> Drawn:

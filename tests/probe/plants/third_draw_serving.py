@@ -1,4 +1,8 @@
-"""The faults of `third_draw` in settings, prompts and columns, which no earlier set has."""
+"""The faults of `third_draw` in settings, prompts and columns.
+
+No earlier set has them, but the penalty on tokens of the prompt, which is `penalty_stale` of
+`upstream_bugs`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+
+from tests.probe.plants import upstream_bugs
 
 END = 1
 """The token that ends a response."""
@@ -23,9 +29,8 @@ def settings(asked: Any, faults: Mapping[str, str]) -> Any:
 def changed_row(logits: Any, everything: Sequence[int], drawn: Sequence[int], mine: Any) -> Any:
     """The next token's logits after the processors of this set."""
     if "prompt_repetition" in mine:  # only tokens of the prompt are penalized
-        penalty = float(mine["prompt_repetition"])
-        for token in set(everything[: len(everything) - len(drawn)]):
-            logits[token] *= penalty if logits[token] < 0 else 1 / penalty
+        penalty = {"penalty_stale": mine["prompt_repetition"]}
+        logits = upstream_bugs.changed_row(logits, everything, drawn, penalty)
     if "top_n_sigma" in mine:
         least = logits.max() - float(mine["top_n_sigma"]) * logits.std()
         logits[logits < least] = -torch.inf

@@ -8,7 +8,7 @@ import numpy as np
 
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import Floats, difference_gap
+from grpodoctor.probe.attribution.tokens import Flags, Floats, difference_gap
 from grpodoctor.probe.attribution.variant import Variant
 
 
@@ -46,3 +46,22 @@ class EditGaps:
     def of(self, edits: Sequence[Edit]) -> list[float]:
         """The gap that each edit leaves; infinite for one that does not fit the model."""
         return [self.gap(learner_N) for learner_N in self.scores(edits)]
+
+
+def total_gap(learner_N: Floats, target_N: Floats, at_N: Flags) -> float:
+    """The gap of some tokens, times their number; infinite if the learner has none for one."""
+    if not at_N.any():
+        return 0.0
+    if not np.isfinite(learner_N[at_N]).all():
+        return np.inf
+    return difference_gap(learner_N[at_N], target_N[at_N]) * int(at_N.sum())
+
+
+def regression(missing_N: Floats, moved_N: Floats, clip: float) -> tuple[float, float]:
+    """Share of a change that leads to the target, and the share of the variance it explains."""
+    at = np.isfinite(missing_N) & np.isfinite(moved_N)
+    missing, moved = (np.clip(each[at], -clip, clip) for each in (missing_N, moved_N))
+    cross, size, whole = float(missing @ moved), float(moved @ moved), float(missing @ missing)
+    if size == 0 or whole == 0:
+        return 0.0, 0.0
+    return cross / size, cross**2 / (size * whole)

@@ -19,6 +19,7 @@ import numpy as np
 from grpodoctor.probe.attribution.edit_effects import screened
 from grpodoctor.probe.attribution.edits import GENERATED, Edit, EditFamily, Edits, in_phase
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.edit_gaps import regression
 from grpodoctor.probe.attribution.search.edit_trials import (
     UNFIT,
     Trial,
@@ -367,7 +368,7 @@ class EditSearch:
         )
         missing_N, moved_N = target_N - base_N, edited_N - base_N
         share, explained = max(
-            (_regression(missing_N, moved_N, clip) for clip in (_CLIP, _typical_clip(missing_N))),
+            (regression(missing_N, moved_N, clip) for clip in (_CLIP, _typical_clip(missing_N))),
             key=itemgetter(1),
         )
         if share > 0 and explained > trial.common:
@@ -464,16 +465,6 @@ def contributions(effects: Sequence[Floats | None], missing_N: Floats) -> list[f
     columns, target = columns[at], np.clip(missing_N[at], -_CLIP, _CLIP)
     weights, *_ = np.linalg.lstsq(columns, target, rcond=None)
     return list(np.abs(weights) * columns.std(axis=0))
-
-
-def _regression(missing_N: Floats, moved_N: Floats, clip: float) -> tuple[float, float]:
-    """Share of a change that leads to the target, and the share of the variance it explains."""
-    at = np.isfinite(missing_N) & np.isfinite(moved_N)
-    missing, moved = (np.clip(each[at], -clip, clip) for each in (missing_N, moved_N))
-    cross, size, whole = float(missing @ moved), float(moved @ moved), float(missing @ missing)
-    if size == 0 or whole == 0:
-        return 0.0, 0.0
-    return cross / size, cross**2 / (size * whole)
 
 
 def _between(now: float, value: float, share: float) -> float:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.causes.tokens.prompt_ids import PromptIds
-from grpodoctor.probe.attribution.causes.tokens.replaced_tokens import (
+from grpodoctor.probe.attribution.causes.tokens.prompt_search import (
     KEPT,
+    OtherPrompts,
+    PromptSearch,
     candidates_of,
-    may_be_replaced,
-    reads_in_words,
-    replaced_by_edit,
-    scores_otherwise,
+    edit_of_all,
     token_in_words,
 )
 from grpodoctor.probe.attribution.edits import Edit
@@ -22,57 +19,37 @@ from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.token_text import texts_of
 
 _MOST = 10
+"""Tokens that are added."""
 _LOWERS = 0.96
 """Largest share of the gap that may remain after one more token. A few of many unknown tokens
 lower it little."""
-_HALVES = 0.75
-"""The same after `_FEW` tokens: the best of many tokens lowers any gap a little."""
-_FEW = 4
+_FEW, _FEW_LOWER = 4, 0.75
+"""Tokens that must have lowered the gap to this share: the best of many lowers any a little."""
 
 Added = tuple[int, ...]
 
 
-class AddedTokens(Cause):
+class AddedTokens(PromptSearch):
     """Same cause as `PromptIds`, found by adding tokens to the prompts in the learner."""
 
-    id = PromptIds.id
-    title = PromptIds.title
     remedies = (
         "Compare the rendered prompts of both sides token by token: chat templates and servers add "
         "default system prompts, and generation prompts or opened thoughts at the end.",
-        *PromptIds.remedies,
+        *PromptSearch.remedies,
     )
-    least = 0.5
-    is_surrogate = True
-    is_symmetric = True
+    strength = 0.012
 
-    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """A gap that no cheaper experiment explains, and a learner that can read other prompts."""
-        return Hypothesis(0.012) if may_be_replaced(experiments, variant) else None
-
-    def experiment(
-        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
-    ) -> ExperimentResult | None:
+    def search(self, experiments: Experiments, variant: Variant) -> OtherPrompts | None:
         """Add the token that lowers the gap most, as long as one lowers it."""
-        if scores_otherwise(experiments, variant):
-            return None
-        search = _Search(experiments, variant)
-        is_first, added = search.run()
+        is_first, added = _Search(experiments, variant).run()
         if not added:
             return None
-        after = experiments.vary(variant, edits=(*variant.setup.edits, _edit(is_first, added)))
         texts = texts_of(experiments.case.learner.model)
         tokens = ", ".join(token_in_words(token, texts) for token in added)
         where = "before" if is_first else "after"
         words = f"token{'s' if len(added) > 1 else ''} {tokens} {where} every prompt"
-        return ExperimentResult(
-            summary=(
-                f"{reads_in_words(variant)} with {words}, k3 falls from {variant.gap:.2g} to "
-                f"{after.gap:.2g} nats per token"
-            ),
-            after=after,
-            details=(words,),
-            figures={"added": float(len(added))},
+        return OtherPrompts(
+            _edit(is_first, added), words, details=(words,), figures={"added": float(len(added))}
         )
 
 
@@ -99,9 +76,9 @@ class _Search:
         if left >= _LOWERS * whole:
             return is_first, ()
         while self._experiments.is_loud(left):
-            if len(found) >= _FEW and left > _HALVES * whole:
+            if len(found) >= _FEW and left > _FEW_LOWER * whole:
                 return is_first, ()
-            _, better = self._best((is_first, each) for each in self._longer(found))
+            _, better = self._best((is_first, each) for each in [found, *self._longer(found)])
             if self._known[is_first, better] >= _LOWERS * left:
                 _, better = self._best((is_first, each) for each in self._replaced(found))
             if self._known[is_first, better] >= _LOWERS * left:
@@ -112,9 +89,7 @@ class _Search:
     def _longer(self, found: Added) -> list[Added]:
         """With one more token at each place."""
         places = range(len(found) + 1) if len(found) < _MOST else ()
-        return [(*found[:at], token, *found[at:]) for at in places for token in self._tokens] or [
-            found
-        ]
+        return [(*found[:at], token, *found[at:]) for at in places for token in self._tokens]
 
     def _replaced(self, found: Added) -> list[Added]:
         """With another token in place of each, or without it."""
@@ -137,4 +112,4 @@ class _Search:
 
 def _edit(is_first: bool, added: Added) -> Edit:
     place, text = (0, [*added, KEPT]) if is_first else (-1, [KEPT, *added])
-    return replaced_by_edit([(place, text)])
+    return edit_of_all([(place, text)])

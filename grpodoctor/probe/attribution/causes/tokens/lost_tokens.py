@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.causes.tokens.prompt_ids import PromptIds
-from grpodoctor.probe.attribution.causes.tokens.replaced_tokens import (
+from grpodoctor.probe.attribution.causes.tokens.prompt_search import (
     KEPT,
     LOST,
-    may_be_replaced,
+    OtherPrompts,
+    PromptSearch,
+    edit_of_all,
     place_in_words,
     places_of,
-    reads_in_words,
-    replaced_by_edit,
-    scores_otherwise,
 )
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
@@ -33,43 +30,19 @@ _LOWERS = 0.9
 Places = tuple[int, ...]
 
 
-class LostTokens(Cause):
+class LostTokens(PromptSearch):
     """Same cause as `PromptIds`, found by leaving tokens out of the prompts in the learner."""
 
-    id = PromptIds.id
-    title = PromptIds.title
     remedies = (
         "Compare the rendered prompts of both sides token by token at the named places: turns that "
         "are rendered one by one lose the separators between them, and stripped text its spaces.",
-        *PromptIds.remedies,
+        *PromptSearch.remedies,
     )
-    least = 0.5
-    is_surrogate = True
-    is_symmetric = True
+    strength = 0.015
 
-    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """A gap that no cheaper experiment explains, and a learner that can read other prompts."""
-        return Hypothesis(0.015) if may_be_replaced(experiments, variant) else None
-
-    def experiment(
-        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
-    ) -> ExperimentResult | None:
+    def search(self, experiments: Experiments, variant: Variant) -> OtherPrompts | None:
         """Leave out the token at each place, or several next to each other, or repeat one."""
-        if scores_otherwise(experiments, variant):
-            return None
-        edit, words, count = _Search(experiments, variant).run()
-        if edit is None:
-            return None
-        after = experiments.vary(variant, edits=(*variant.setup.edits, edit))
-        return ExperimentResult(
-            summary=(
-                f"{reads_in_words(variant)} with every prompt {words}, k3 falls from "
-                f"{variant.gap:.2g} to {after.gap:.2g} nats per token"
-            ),
-            after=after,
-            details=(words,),
-            figures={"lost": float(count)},
-        )
+        return _Search(experiments, variant).run()
 
 
 class _Search:
@@ -81,8 +54,8 @@ class _Search:
         prompts = experiments.sampled_prompts.values()
         self._places = places_of([len(prompt) for prompt in prompts])
 
-    def run(self) -> tuple[Edit | None, str, int]:
-        """The best edit, its words, and how many tokens are lost; no edit if none helps much.
+    def run(self) -> OtherPrompts | None:
+        """The best change of the prompts; None if none helps much.
 
         Raises:
             EngineError: if the learner fails.
@@ -93,17 +66,17 @@ class _Search:
         gaps = dict(zip(twice, self._gaps.of(list(twice.values())), strict=True))
         best = min(gaps, key=gaps.__getitem__, default=None)
         if best is not None and gaps[best] < min(left, _LOWERS * self._whole):
-            return twice[best], f"with its token at {place_in_words(best)} twice", 0
-        if not found:
-            return None, "", 0
-        words = " and ".join(map(place_in_words, found))
-        return _without(found), f"without the token at {words}", len(found)
+            return _named(twice[best], f"with its token at {place_in_words(best)} twice", 0)
+        return _named(_without(found), _without_in_words(found), len(found)) if found else None
 
     def _lost(self) -> tuple[Places, float]:
         """The places without whose tokens the smallest gap is left; empty if none lowers it."""
         found, left = self._best([*((place,) for place in self._places), *self._spans()])
         while found and len(found) < _MOST and self._experiments.is_loud(left):
-            near = {min(found) - 1, max(found) + 1} & set(self._places)
+            near = {found[0] - 1, found[-1] + 1} & set(self._places)
+            near = {
+                place for place in near if (place < 0) == (found[0] < 0)
+            }  # 0 does not follow -1
             longer = [tuple(sorted((*found, place))) for place in sorted(near)]
             best, gap = self._best(longer)
             if not best or gap >= _LOWERS * left:
@@ -128,9 +101,21 @@ class _Search:
             yield from (tuple(range(end - size + 1, end + 1)) for end in ends)
 
 
+def _named(edit: Edit, words: str, lost: int) -> OtherPrompts:
+    return OtherPrompts(
+        edit, f"every prompt {words}", details=(words,), figures={"lost": float(lost)}
+    )
+
+
+def _without_in_words(places: Places) -> str:
+    """What every prompt lacks: one token, or several next to each other."""
+    words = " to ".join(map(place_in_words, dict.fromkeys((places[0], places[-1]))))
+    return f"without the token{'s' if len(places) > 1 else ''} at {words}"
+
+
 def _without(places: Places) -> Edit:
-    return replaced_by_edit((place, LOST) for place in places)
+    return edit_of_all((place, LOST) for place in places)
 
 
 def _twice(place: int) -> Edit:
-    return replaced_by_edit([(place, [KEPT, KEPT])])
+    return edit_of_all([(place, [KEPT, KEPT])])

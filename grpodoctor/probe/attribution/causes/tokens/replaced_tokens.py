@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, permutations
 
-import numpy as np
-
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.tokens.hidden_prompt import HiddenPrompt
-from grpodoctor.probe.attribution.causes.tokens.prompt_ids import PromptIds
-from grpodoctor.probe.attribution.edits import Edit
+from grpodoctor.probe.attribution.causes.tokens.prompt_search import (
+    OtherPrompts,
+    PromptSearch,
+    candidates_of,
+    edit_of_all,
+    place_in_words,
+    places_of,
+    probes_of,
+    token_in_words,
+)
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.edit_gaps import EditGaps
-from grpodoctor.probe.attribution.search.own_scores import differ, own_scores
+from grpodoctor.probe.attribution.search.edit_gaps import EditGaps, regression
 from grpodoctor.probe.attribution.tokens import Floats
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.token_text import texts_of
 
-EDIT = "prompt_tokens"
-LOST, KEPT = -1, -2
-"""In place of a token in the edit: the prompt has none at this place, or its own one."""
-_MOST_PLACES, _MOST_LAST = 64, 16
-"""Places from the start of the prompts, and from their end, that are tried."""
-_MOST_TOKENS = 256
-"""Tokens that are tried at a place: a small vocabulary, or those that prompts often have."""
-_PROBES = 4
-"""Tokens with which the places are found."""
 _CHOSEN = 4
 """Places at which all tokens are tried first."""
 _NEAR = 2
@@ -46,76 +39,28 @@ Replaced = tuple[tuple[int, int], ...]
 """Places and tokens, in order."""
 
 
-class ReplacedTokens(Cause):
+class ReplacedTokens(PromptSearch):
     """Same cause as `PromptIds`, found by replacing tokens of the prompts in the learner."""
 
-    id = PromptIds.id
-    title = PromptIds.title
     remedies = (
         "Compare the rendered prompts of both sides token by token at the named places: chat "
         "templates write dates, names of tools and default system prompts.",
         *HiddenPrompt.remedies,
     )
-    least = 0.5
-    is_surrogate = True
-    is_symmetric = True
+    strength = 0.01
 
-    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """A gap that no cheaper experiment explains, and a learner that can read other tokens."""
-        return Hypothesis(0.01) if may_be_replaced(experiments, variant) else None
-
-    def experiment(
-        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
-    ) -> ExperimentResult | None:
+    def search(self, experiments: Experiments, variant: Variant) -> OtherPrompts | None:
         """Find the places whose tokens matter most, and the tokens that explain the gap there."""
-        if scores_otherwise(experiments, variant):
-            return None
         found = _Search(experiments, variant).run()
         if not found:
             return None
-        after = experiments.vary(variant, edits=(*variant.setup.edits, replaced_by_edit(found)))
         words = _in_words(found, texts_of(experiments.case.learner.model))
-        return ExperimentResult(
-            summary=(
-                f"{reads_in_words(variant)} with {words} in every prompt, "
-                f"k3 falls from {variant.gap:.2g} to {after.gap:.2g} nats per token"
-            ),
-            after=after,
+        return OtherPrompts(
+            edit_of_all(found),
+            words=f"{words} in every prompt",
             details=(words,),
             figures={"replaced": float(len(found))},
         )
-
-
-def may_be_replaced(experiments: Experiments, variant: Variant) -> bool:
-    """Whether there is a gap above rounding, and a learner that can read other tokens."""
-    setup = variant.setup
-    other = setup.behind or setup.own_prompts or setup.rescored or setup.shift or setup.replay
-    if other or not setup.learner.kind.can_alter:
-        return False
-    return experiments.exceeds_rounding(variant)
-
-
-def scores_otherwise(experiments: Experiments, variant: Variant) -> bool:
-    """Whether the sampler differs from the learner after the reported prompts, too.
-
-    If the learner is the side that deviates, it has no other scores.
-    """
-    if variant.setup.swapped:
-        return False
-    own_N = own_scores(experiments, variant)
-    return own_N is not None and differ(experiments, variant, own_N, variant.tokens.learner_N)
-
-
-def replaced_by_edit(replaced: Iterable[tuple[int, int | list[int]]]) -> Edit:
-    """The edit with these tokens, or lists of tokens, at these places of every prompt."""
-    return EDIT, json.dumps([list(pair) for pair in replaced])
-
-
-def reads_in_words(variant: Variant) -> str:
-    """Which side reads other prompts than both sides report, as the begin of a sentence."""
-    if variant.setup.swapped:
-        return "the learner reads other prompt ids than the sampler reports:"
-    return "the sampler reports the learner's prompt ids, but"
 
 
 def _in_words(replaced: Replaced, texts: Mapping[int, str]) -> str:
@@ -123,16 +68,6 @@ def _in_words(replaced: Replaced, texts: Mapping[int, str]) -> str:
     for place, token in replaced:
         parts.append(f"token {token_in_words(token, texts)} at {place_in_words(place)}")
     return ", ".join(parts)
-
-
-def token_in_words(token: int, texts: Mapping[int, str]) -> str:
-    """A token's id, with its text if it is known."""
-    return f"{token} ({texts[token]!r})" if token in texts else str(token)
-
-
-def place_in_words(place: int) -> str:
-    """A place in the prompts, for a sentence; negative ones are counted from the end."""
-    return f"place {place + 1}" if place >= 0 else f"place {-place} from the end"
 
 
 class _Search:
@@ -170,7 +105,7 @@ class _Search:
 
     def _best_places(self) -> list[int]:
         """The places whose replacement has most in common with the gap."""
-        probes = self._tokens[:: max(1, len(self._tokens) // _PROBES)][:_PROBES]
+        probes = probes_of(self._tokens)
         self._measure([((place, token),) for place in self._places for token in probes])
         merit = {
             place: max(self._common.get(((place, token),), 0.0) for token in probes)
@@ -221,7 +156,7 @@ class _Search:
 
     def _measure(self, sets: Iterable[Replaced]) -> None:
         missing = [each for each in dict.fromkeys(sets) if each not in self._gaps]
-        scores = self._edits.scores([replaced_by_edit(each) for each in missing])
+        scores = self._edits.scores([edit_of_all(each) for each in missing])
         for each, learner_N in zip(missing, scores, strict=True):
             self._gaps[each] = self._edits.gap(learner_N)
             self._common[each] = 0.0 if learner_N is None else self._shared(learner_N)
@@ -230,23 +165,6 @@ class _Search:
         """Share of the gap's variance that an effect explains, whatever its sign and size."""
         edits = self._edits
         missing_N, moved_N = edits.target_N - edits.base_N, learner_N - edits.base_N
-        at = edits.counted_N & np.isfinite(missing_N) & np.isfinite(moved_N)
-        missing, moved = (np.clip(each[at], -_CLIP, _CLIP) for each in (missing_N, moved_N))
-        whole = float(missing @ missing) * float(moved @ moved)
-        return float(missing @ moved) ** 2 / whole if whole else 0.0
-
-
-def places_of(lengths: Sequence[int]) -> list[int]:
-    """Places from the start, and from the end if the prompts have different lengths."""
-    shortest = min(lengths, default=0)
-    first = list(range(min(shortest, _MOST_PLACES)))
-    is_same = shortest == max(lengths, default=0)
-    return first if is_same else [*first, *range(-min(shortest, _MOST_LAST), 0)]
-
-
-def candidates_of(prompts: Sequence[Sequence[int]], vocabulary: int) -> list[int]:
-    """The tokens to try: all of a small vocabulary, otherwise the most frequent of the prompts."""
-    if 0 < vocabulary <= _MOST_TOKENS:
-        return list(range(vocabulary))
-    counts = Counter(token for prompt in prompts for token in prompt)
-    return [token for token, _ in counts.most_common(_MOST_TOKENS)]
+        at_N = edits.counted_N
+        _, explained = regression(missing_N[at_N], moved_N[at_N], _CLIP)
+        return explained

@@ -5,102 +5,72 @@ Text that is decoded and tokenized again is split otherwise at any place, and in
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.causes.tokens.prompt_ids import PromptIds
-from grpodoctor.probe.attribution.causes.tokens.replaced_tokens import (
-    EDIT,
+from grpodoctor.probe.attribution.causes.tokens.prompt_search import (
     KEPT,
     LOST,
+    OtherPrompts,
+    PromptSearch,
     candidates_of,
-    may_be_replaced,
-    reads_in_words,
-    scores_otherwise,
+    edit_by_prompt,
+    probes_of,
 )
-from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import Floats, difference_gap
+from grpodoctor.probe.attribution.search.edit_gaps import regression, total_gap
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.token_text import texts_of
 
-_PROBES = 4
-"""Tokens with which the places are found."""
 _MOST_PLACES = 48
 """Places of each prompt that are tried: of long prompts, half of them at either end."""
 _CHOSEN = 6
 """Places of each prompt at which all tokens are tried."""
 _MOST_TEXTS = 64
-"""Other tokenizations of each prompt that are tried."""
+"""Other tokenizations of each prompt that are tried: the first ones of a long prompt."""
 _CLOSES = 0.05
 """Largest share of the gap that may remain. Each prompt takes the best of many changes, so chance
 lowers the gap, too, but no choice by chance closes that of responses to which it was not fitted."""
 _CLIP = 3.0
+"""Upper bound on |Δlogp| per token in what an effect has in common with the gap."""
 
 Change = tuple[tuple[int, tuple[int, ...]], ...]
 """Places of one prompt with the tokens that it has there."""
 
 
-class TokenizedOtherwise(Cause):
+class TokenizedOtherwise(PromptSearch):
     """Same cause as `PromptIds`, found for each prompt by itself."""
 
-    id = PromptIds.id
-    title = PromptIds.title
-    remedies = PromptIds.remedies
     least = 1 - _CLOSES
-    is_surrogate = True
-    is_symmetric = True
+    strength = 0.008
 
-    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """The same, after the searches for changes that all prompts have at the same places."""
-        return Hypothesis(0.008) if may_be_replaced(experiments, variant) else None
-
-    def experiment(
-        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
-    ) -> ExperimentResult | None:
-        """Choose the change of each prompt on one response, and test it on the others."""
-        if scores_otherwise(experiments, variant):
-            return None
+    def search(self, experiments: Experiments, variant: Variant) -> OtherPrompts | None:
+        """Choose the change of each prompt on one response; the others must agree, too."""
         search = _Search(experiments, variant)
         found = search.run()
         if not found:
             return None
-        after = experiments.vary(variant, edits=(*variant.setup.edits, _edit(found)))
-        sizes = {number: _size(change) for number, change in found.items()}
-        fewer, more = (sum(sign * size < 0 for size in sizes.values()) for sign in (1, -1))
+        sizes = [_size(change) for change in found.values()]
+        fewer, more = sum(size < 0 for size in sizes), sum(size > 0 for size in sizes)
         words = f"{len(found)} of {search.count} prompts tokenized otherwise"
-        how = f"{fewer} with fewer tokens, {more} with more"
-        return ExperimentResult(
-            summary=(
-                f"{reads_in_words(variant)} with {words}, k3 falls from {variant.gap:.2g} to "
-                f"{after.gap:.2g} nats per token"
-            ),
-            after=after,
-            details=(f"{words} ({how})", *_shown(found)),
+        return OtherPrompts(
+            edit_by_prompt(found),
+            words,
+            details=(f"{words} ({fewer} with fewer tokens, {more} with more)", *_shown(found)),
             figures={"prompts": float(search.count), "differing": float(len(found))},
         )
 
 
 def _size(change: Change) -> int:
     """Tokens more than before."""
-    return sum(len(tuple(t for t in tokens if t != LOST)) - 1 for _, tokens in change)
+    return sum(len(tokens) - tokens.count(LOST) - 1 for _, tokens in change)
 
 
 def _shown(found: Mapping[int, Change], most: int = 3) -> Iterator[str]:
     for number, change in list(found.items())[:most]:
         places = ", ".join(str(place + 1) for place, _ in change)
         yield f"prompt {number}: at place {places}"
-
-
-def _edit(found: Mapping[int, Change]) -> Edit:
-    listed = [
-        [str(number), [[place, list(tokens)] for place, tokens in change]]
-        for number, change in found.items()
-    ]
-    return EDIT, json.dumps(listed)
 
 
 class _Search:
@@ -111,13 +81,18 @@ class _Search:
         self._folder, at = experiments.one_of_each_prompt(variant)
         tokens = variant.tokens
         self._target, self._base = tokens.sampler_N[at], tokens.learner_N[at]
-        counted_N = tokens.counted_N[at] & np.isfinite(self._target)
         prompt_N = tokens.prompt_B[tokens.rows_N[at]]
-        self._at = {int(n): counted_N & (prompt_N == n) for n in np.unique(prompt_N)}
+        self._at = {int(n): tokens.finite_N[at] & (prompt_N == n) for n in np.unique(prompt_N)}
         self.count = len(self._at)
         """Prompts that are examined."""
-        self._before = {n: self._sum(self._base, at_N) for n, at_N in self._at.items()}
-        loud = [n for n, at_N in self._at.items() if self._is_loud(n, self._before[n], at_N)]
+        self._before = {
+            n: total_gap(self._base, self._target, at_N) for n, at_N in self._at.items()
+        }
+        loud = [
+            n
+            for n, at_N in self._at.items()
+            if experiments.is_loud(self._before[n] / max(int(at_N.sum()), 1))
+        ]
         prompts = experiments.sampled_prompts
         self._prompts = {n: prompts[n] for n in loud}
         self._best: dict[int, tuple[float, Change]] = {n: (self._before[n], ()) for n in loud}
@@ -145,9 +120,6 @@ class _Search:
         rest = sum(left for left, _ in self._best.values())
         return rest <= _CLOSES * sum(self._before[n] for n in self._best)
 
-    def _is_loud(self, number: int, total: float, at_N: Floats) -> bool:
-        return self._experiments.is_loud(total / max(int(at_N.sum()), 1))
-
     def _places(self, number: int) -> list[int]:
         """Places of a prompt, those at its ends if it is long."""
         length, half = len(self._prompts[number]), _MOST_PLACES // 2
@@ -162,7 +134,7 @@ class _Search:
 
     def _try_tokens(self) -> None:
         """Replace one token, or two by one, where a few tokens have most in common with the gap."""
-        probes = self._tokens[:: max(1, len(self._tokens) // _PROBES)][:_PROBES]
+        probes = probes_of(self._tokens)
         tried = {
             n: [c for at in self._places(n) for c in _replaced(at, probes)] for n in self._prompts
         }
@@ -184,35 +156,21 @@ class _Search:
         merits: dict[int, list[float]] = {n: [] for n in tried}
         rounds = max(map(len, tried.values()), default=0)
         sets = [{n: each[k] for n, each in tried.items() if k < len(each)} for k in range(rounds)]
-        edits = [(*self._variant.setup.edits, _edit(each)) for each in sets]
+        edits = [(*self._variant.setup.edits, edit_by_prompt(each)) for each in sets]
         scores = self._experiments.score_edits(self._variant.setup, edits, self._folder)
+        unfit_N = np.full(self._base.size, np.nan)
         for changes, learner_N in zip(sets, scores, strict=True):
+            own_N = unfit_N if learner_N is None else learner_N[: unfit_N.size]
             for number, change in changes.items():
                 at_N = self._at[number]
-                merits[number].append(0.0 if learner_N is None else self._shared(learner_N, at_N))
-                left = np.inf if learner_N is None else self._sum(learner_N, at_N)
+                missing_N, moved_N = (
+                    each[at_N] - self._base[at_N] for each in (self._target, own_N)
+                )
+                merits[number].append(regression(missing_N, moved_N, _CLIP)[1])
+                left = total_gap(own_N, self._target, at_N)
                 if left < self._best[number][0]:
                     self._best[number] = left, change
         return merits
-
-    def _sum(self, learner_N: Floats, at_N: Floats) -> float:
-        """The gap of a prompt's tokens, times their number."""
-        known_N = at_N & np.isfinite(learner_N[: at_N.size])
-        if not at_N.any():
-            return 0.0
-        if known_N.sum() < at_N.sum():
-            return float("inf")
-        return difference_gap(learner_N[: at_N.size][at_N], self._target[at_N]) * int(at_N.sum())
-
-    def _shared(self, learner_N: Floats, at_N: Floats) -> float:
-        """Share of a prompt's gap that an effect explains, whatever its sign and size."""
-        moved_N = learner_N[: at_N.size] - self._base
-        at = at_N & np.isfinite(moved_N) & np.isfinite(self._base)
-        missing, moved = (
-            np.clip(each[at], -_CLIP, _CLIP) for each in (self._target - self._base, moved_N)
-        )
-        whole = float(missing @ missing) * float(moved @ moved)
-        return float(missing @ moved) ** 2 / whole if whole else 0.0
 
 
 def _fewer_or_twice(places: Sequence[int]) -> Iterator[Change]:

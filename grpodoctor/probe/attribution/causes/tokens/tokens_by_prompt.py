@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.causes.tokens.prompt_ids import PromptIds
-from grpodoctor.probe.attribution.causes.tokens.replaced_tokens import (
-    EDIT,
-    ReplacedTokens,
+from grpodoctor.probe.attribution.causes.tokens.prompt_search import (
+    OtherPrompts,
+    PromptSearch,
     candidates_of,
-    may_be_replaced,
+    edit_by_prompt,
+    edit_of_all,
     place_in_words,
     places_of,
-    reads_in_words,
-    replaced_by_edit,
-    scores_otherwise,
+    probes_of,
 )
+from grpodoctor.probe.attribution.causes.tokens.replaced_tokens import ReplacedTokens
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import Floats, Integers, difference_gap
+from grpodoctor.probe.attribution.search.edit_gaps import total_gap
+from grpodoctor.probe.attribution.tokens import Floats, Integers
 from grpodoctor.probe.attribution.variant import Variant
 
-_PROBES = 4
-"""Tokens with which the places are found."""
 _CHOSEN = 4
 """Places at which all tokens are tried first."""
 _NEAR = 2
@@ -43,30 +39,19 @@ Replaced = dict[int, dict[int, int]]
 """Tokens by place, for each prompt."""
 
 
-class TokensByPrompt(Cause):
+class TokensByPrompt(PromptSearch):
     """Same cause as `ReplacedTokens`, where each prompt has another text at the same places."""
 
-    id = PromptIds.id
-    title = PromptIds.title
     remedies = (
         "Compare the rendered prompts of both sides token by token at the named places: chat "
         "templates and servers write times, request ids and user names, which differ by request.",
         *ReplacedTokens.remedies,
     )
     least = 1 - _CLOSES
-    is_surrogate = True
-    is_symmetric = True
+    strength = 0.009
 
-    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """The same, after the search for a text that all prompts have."""
-        return Hypothesis(0.009) if may_be_replaced(experiments, variant) else None
-
-    def experiment(
-        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
-    ) -> ExperimentResult | None:
+    def search(self, experiments: Experiments, variant: Variant) -> OtherPrompts | None:
         """Find the places on a few responses, and then the tokens of every prompt."""
-        if scores_otherwise(experiments, variant):
-            return None
         folder, at = experiments.sub_sample(variant)
         if folder is None:
             return None
@@ -74,33 +59,23 @@ class TokensByPrompt(Cause):
         if not places:
             return None
         found = _Search(experiments, variant, *experiments.one_of_each_prompt(variant)).at(places)
-        after = experiments.vary(variant, edits=(*variant.setup.edits, _edit(found)))
         words = ", ".join(map(place_in_words, sorted(places)))
-        return ExperimentResult(
-            summary=(
-                f"{reads_in_words(variant)} with a token of its own in "
-                f"each prompt at {words}, k3 falls from {variant.gap:.2g} to {after.gap:.2g} nats "
-                "per token"
-            ),
-            after=after,
+        return OtherPrompts(
+            _edit(found),
+            words=f"a token of its own in each prompt at {words}",
             details=(words,),
             figures={"replaced": float(len(places))},
         )
 
 
 def _edit(found: Mapping[int, Mapping[int, int]]) -> Edit:
-    return EDIT, json.dumps(
-        [
-            [str(prompt), [list(pair) for pair in sorted(own.items())]]
-            for prompt, own in found.items()
-        ]
-    )
+    return edit_by_prompt({prompt: sorted(own.items()) for prompt, own in found.items()})
 
 
 def _with_token(found: Replaced, place: int, token: int) -> Edit:
     """One more token in each prompt; the first one is that of a text that all prompts have."""
     if not any(found.values()):
-        return replaced_by_edit([(place, token)])
+        return edit_of_all([(place, token)])
     return _edit({prompt: {**own, place: token} for prompt, own in found.items()})
 
 
@@ -113,7 +88,7 @@ class _Search:
         self._experiments, self._variant, self._folder = experiments, variant, folder
         tokens = variant.tokens
         self._target, self._base = tokens.sampler_N[at], tokens.learner_N[at]
-        self._counted = tokens.counted_N[at]
+        self._counted = tokens.finite_N[at]
         self._prompt_N = tokens.prompt_B[tokens.rows_N[at]]
         self._prompts = np.unique(self._prompt_N).tolist()
         self._before = self._sums(self._base)
@@ -158,7 +133,7 @@ class _Search:
 
     def _best_places(self) -> list[int]:
         """The places at which a few tokens already have most in common with each prompt's gap."""
-        probes = self._tokens[:: max(1, len(self._tokens) // _PROBES)][:_PROBES]
+        probes = probes_of(self._tokens)
         nothing: Replaced = {prompt: {} for prompt in self._prompts}
         merit = dict.fromkeys(self._places, 0.0)
         for place in self._places:
@@ -191,14 +166,10 @@ class _Search:
 
     def _sums(self, learner_N: Floats) -> dict[int, float]:
         """The gap of each prompt's tokens, times their number."""
-        known = self._counted & np.isfinite(self._target) & np.isfinite(learner_N)
-        sums = {}
-        for prompt in self._prompts:
-            at = known & (self._prompt_N == prompt)
-            is_lost = at.sum() < (self._counted & (self._prompt_N == prompt)).sum()
-            gap = difference_gap(learner_N[at], self._target[at]) if at.any() else 0.0
-            sums[prompt] = np.inf if is_lost else gap * int(at.sum())
-        return sums
+        return {
+            prompt: total_gap(learner_N, self._target, self._counted & (self._prompt_N == prompt))
+            for prompt in self._prompts
+        }
 
     def _shared(self, learner_N: Floats) -> Floats:
         """What an effect has in common with the gap of each prompt, as a share of all gaps."""
