@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+import numpy as np
+
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, Hypothesis
 from grpodoctor.probe.attribution.case import Attribution, Case
@@ -66,6 +68,7 @@ def attribute(runner: JobRunner, case: Case) -> tuple[NamedCause, ...]:
     return investigate(runner, case).causes
 
 
+@np.errstate(invalid="ignore")  # forbidden tokens: -inf minus -inf
 def investigate(runner: JobRunner, case: Case) -> Attribution:
     """The causes of a case's gap, with the verdict, the noise and the experiments not run.
 
@@ -75,6 +78,7 @@ def investigate(runner: JobRunner, case: Case) -> Attribution:
     return _Investigation(runner, case).result()
 
 
+@np.errstate(invalid="ignore")  # forbidden tokens: -inf minus -inf
 def measured_rounding(runner: JobRunner, case: Case) -> Attribution:
     """The gap of a case and the noise of its learner, without a search for causes.
 

@@ -68,7 +68,7 @@ class StaleWeights(Cause):
                 f"{len(differing)} tensors differ by checksum"
             ),
             confidence="likely",
-            details=_labels(experiments),
+            details=_labels(experiments) or _names(experiments),
             identity=_where(_labels(experiments)),
         )
 
@@ -76,13 +76,19 @@ class StaleWeights(Cause):
 def _labels(experiments: Experiments) -> tuple[str, ...]:
     """Short names of the tensors that differ by checksum; empty if none is known, or all differ."""
     every, differing = _tensors(experiments)
-    return labels_of(differing & every, every) if differing != every else ()
+    return labels_of(differing & every, every) if every and differing != every else ()
+
+
+def _names(experiments: Experiments) -> tuple[str, ...]:
+    """The tensors that differ, where the learner's files do not show which others it has."""
+    every, differing = _tensors(experiments)
+    return () if every else tuple(sorted(differing))
 
 
 def _tensors(experiments: Experiments) -> tuple[frozenset[str], frozenset[str]]:
-    """The learner's tensors, and those that differ; the same if its files cannot be read."""
+    """The learner's tensors, none if its files cannot be read, and those that differ."""
     differing = frozenset(experiments.case.differing or ())
-    return frozenset(tensor_names(model_path(experiments.case.learner))) or differing, differing
+    return frozenset(tensor_names(model_path(experiments.case.learner))), differing
 
 
 def _where(labels: tuple[str, ...]) -> Identity | None:
