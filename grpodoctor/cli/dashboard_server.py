@@ -24,6 +24,8 @@ from grpodoctor.support.lasting_output import outlive_terminal
 from grpodoctor.support.programs import program
 
 _START_SECONDS = 60.0
+_NO_MESSAGE = "1e15"
+"""Bytes that no message has."""
 _SHARED_MODULES = (
     "pandas",
     "plotly.graph_objects",
@@ -143,6 +145,10 @@ def serve(
         *([("server.port", address.port)] if address.port else []),
         ("server.headless", "true"),
         ("browser.gatherUsageStats", "false"),
+        # Streamlit lets the browser keep large messages and sends their hash next time. Where a
+        # fragment refreshes meanwhile, the browser may have dropped one, and the page stops
+        # ("Cached ForwardMsg MISS").
+        ("global.minCachedMessageSize", _NO_MESSAGE),
         # No other name leads here, so a page of another site cannot reach it under its own.
         *(("server.allowedHosts", host) for host in address.local_names),
     ]

@@ -122,6 +122,23 @@ def test_links_appear_with_the_page_that_an_address_names(
     assert {paths[each.page_script_hash] for each in with_links} == {"overview"}
 
 
+def test_every_message_has_its_content(server: Server, browser: Browser, folder: Path) -> None:
+    """A hash in place of the content stops a page that has dropped the content meanwhile."""
+    kinds: list[str] = []
+
+    def note(frame: Any) -> None:
+        kinds.append(ForwardMsg.FromString(frame).WhichOneof("type"))
+
+    browser.page.on("websocket", lambda socket: socket.on("framereceived", note))
+    browser.open(server.url(run=f"{folder.name}/finished"))
+    browser.draws()
+    browser.go("Treatment")
+    browser.go("Overview")
+    browser.draws()
+    assert "delta" in kinds
+    assert "ref_hash" not in kinds
+
+
 @pytest.mark.slow
 def test_enter_opens_a_finding(server: Server, browser: Browser, folder: Path) -> None:
     browser.open(server.url(run=f"{folder.name}/finished"))
