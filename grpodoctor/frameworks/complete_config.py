@@ -68,19 +68,20 @@ _RESOLVED = 60
 
 
 def _certain_defaults(table: KnobTable, settings: Mapping[str, Setting]) -> dict[str, Setting]:
-    """The framework's defaults, without those that a resolved config must contain but lacks.
+    """The framework's defaults, without those of knobs whose value is another or unknown.
 
-    A config printed to a console loses the lines that another process overwrites. If a whole
-    section is missing, its values are unknown, and not the defaults.
+    A knob is unknown if the config sets it to what no reader understands, such as an estimator of
+    the user's own. A config printed to a console loses the lines that another process overwrites:
+    if a whole section is missing, its values are unknown, and not the defaults.
     """
-    if len(settings) < _RESOLVED:
-        return dict(table.defaults)
-    sections = {key.rpartition(".")[0] for key in settings}
-    lost = {
-        row.knob
-        for row in table.mappings
-        if (section := row.key.rpartition(".")[0]) and not _has_section(sections, section)
-    }
+    lost = table.not_understood(settings)
+    if len(settings) >= _RESOLVED:
+        sections = {key.rpartition(".")[0] for key in settings}
+        lost |= {
+            row.knob
+            for row in table.mappings
+            if (section := row.key.rpartition(".")[0]) and not _has_section(sections, section)
+        }
     return {knob: value for knob, value in table.defaults.items() if knob not in lost}
 
 

@@ -203,6 +203,18 @@ class KnobTable:
         values = {row.knob: row.read_from(settings) for row in rows}
         return {knob: value for knob, value in values.items() if value is not None}
 
+    def not_understood(self, settings: Settings) -> set[str]:
+        """The knobs that a config sets to a value from which theirs does not follow."""
+        rows = (self._rows[mapping.knob] for mapping in self.mappings)
+        return {
+            row.knob
+            for row in rows
+            if row.reads
+            and row.key
+            and any(settings.get(key) is not None for key in (row.key, *row.other_keys))
+            and row.read_from(settings) is None
+        }
+
     def read_facts(self, settings: Settings, changes: Settings | None = None) -> dict[str, Setting]:
         """The facts that a run's config contains; invalid values are left out.
 

@@ -177,6 +177,7 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
         [
             {"overlong_buffer": 1024, "max_length": 1024},
             {"overlong_buffer": 200, "max_length": 1024, "punishment_limit": 2048},
+            {"overlong_buffer": 200, "max_length": 1024, "punishment_limit": 512},
         ],
         [
             {"overlong_buffer": 200, "max_length": 1024, "punishment_limit": 1024},
@@ -331,6 +332,31 @@ def test_a_faulty_config_is_reported(rule: ConfigRule) -> None:
 def test_a_sound_config_is_not_reported(rule: ConfigRule) -> None:
     for settings in SCENARIOS[rule.code][1]:
         assert fault(rule, settings) is None, settings
+
+
+SEVERITIES: list[tuple[str, dict[str, Setting], str]] = [
+    ("CFG016", {"group_size": 14, "responses_per_process": 4}, "warning"),
+    ("CFG016", {"group_size": 14, "responses_per_process": 4, "sampler_apart": False}, "warning"),
+    ("CFG016", {"group_size": 14, "responses_per_process": 4, "sampler_apart": True}, "info"),
+    ("CFG021", {"temperature": 1.0, "top_p": 0.8}, "warning"),
+    ("CFG021", {"temperature": 1.0, "top_p": 0.85}, "info"),
+    ("CFG025", {"max_length": 2048, "context_length": 1024}, "warning"),
+    ("CFG025", {"max_length": 1024, "max_prompt_length": 2048, "context_length": 2048}, "info"),
+    ("CFG026", {"overlong_buffer": 200, "max_length": 1024, "punishment_limit": 824}, "info"),
+    ("CFG026", {"overlong_buffer": 200, "max_length": 1024, "punishment_limit": 823}, "warning"),
+    ("CFG026", {"overlong_buffer": 200, "max_length": 1024, "punishment_limit": 1100}, "warning"),
+]
+
+
+@pytest.mark.parametrize(("code", "settings", "severity"), SEVERITIES)
+def test_what_may_be_intended_is_a_note(
+    code: str, settings: dict[str, Setting], severity: str
+) -> None:
+    rule = rule_of(code)
+    assert isinstance(rule, ConfigRule)
+    found = fault(rule, settings)
+    assert found is not None
+    assert found.severity == severity
 
 
 @each_rule

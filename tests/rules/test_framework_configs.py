@@ -119,6 +119,10 @@ FAULTY += [
                   "orchestrator.group_size": 8}, "CFG028"),
     *((name, {"warmup_steps": 500, "max_steps": 200, "num_generations": 8}, "CFG057")
       for name in ("trl", "ms-swift")),
+    *(("prime-rl", {"orchestrator.group_size": 1, **algorithm}, "CFG006")
+      for algorithm in ({}, {"orchestrator.algo.type": "max_rl"})),
+    ("ms-swift", {"num_generations": 1, "scale_rewards": "batch"}, "CFG006"),
+    ("ms-swift", {"num_generations": 1, "advantage_estimator": "rloo"}, "CFG006"),
 ]  # fmt: skip
 
 KL_KEYS: dict[str, tuple[str, dict[str, Setting]]] = {
@@ -268,6 +272,25 @@ SOUND: list[tuple[str, dict[str, Setting]]] = [
                   "orchestrator.max_off_policy_steps": 8}),
     ("ms-swift", {"num_generations": 8, "beta": 0.04, "learning_rate": 1e-6, "lora_rank": 8,
                   "router_replay_mode": "disabled", "temperature": 1.0, "top_p": 0.95}),
+    # The shapes of official examples that had raised an alarm.
+    ("ms-swift", {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4,
+                  "num_generations": 14, "use_vllm": True, "vllm_mode": "server"}),
+    ("ms-swift", {"max_length": 2048, "max_completion_length": 1024, "vllm_max_model_len": 2048,
+                  "num_generations": 8, "temperature": 1.0, "top_p": 0.9}),
+    *(("ms-swift", {"num_generations": 1, teacher: "Qwen/Qwen3-8B", "scale_rewards": "group"})
+      for teacher in ("teacher_model", "teacher_model_server")),
+    ("ms-swift", {"num_generations": 1, "advantage_estimator": "reinforce_plus_plus"}),
+    *(("prime-rl", {"orchestrator.group_size": 1, "orchestrator.algo.type": kind})
+      for kind in ("rae", "opd", "opsd", "sft")),
+    ("nemo-rl", {"policy.generation.temperature": 0.8, "policy.generation.top_p": 0.8,
+                 "policy.generation.top_k": 10}),
+    ("nemo-rl", {"policy.generation.max_new_tokens": 16384,
+                 "grpo.reward_shaping.overlong_buffer_length": 2048,
+                 "grpo.reward_shaping.max_response_length": 14336}),
+    ("roll", {"adv_estimator": "reinforce", "norm_mean_type": "group", "norm_std_type": "group",
+              "num_return_sequences_in_group": 1, "teacher.worker_cls": "x"}),
+    ("skyrl", {"trainer.algorithm.advantage_estimator": "loop", "generator.n_samples_per_prompt": 8,
+               "trainer.algorithm.loss_reduction": "seq_mean_token_sum_norm"}),
 ]  # fmt: skip
 
 

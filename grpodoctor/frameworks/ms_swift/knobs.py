@@ -27,7 +27,18 @@ from grpodoctor.vocabulary.knobs import Setting
 
 _LEVEL = "importance_sampling_level"
 _MODE = "rollout_importance_sampling_mode"
+_TEACHERS = ("teacher_model", "teacher_model_server")
+_SCALES = {"group": "group", "none": "centred", "batch": "batch_std", "gdpo": "gdpo"}
+_ESTIMATORS = {"rloo": "leave_one_out", "reinforce_plus_plus": "reinforce_plus_plus_baseline"}
 _MEGATRON = "for megatron rlhf with megatron-core 0.16 or later"
+
+
+def _read_advantage(_: Setting, settings: Settings) -> Setting | None:
+    """The estimator; with a teacher, whose KL needs no group, the config does not say."""
+    if any(settings.get(key) for key in _TEACHERS):
+        return None
+    estimator = _ESTIMATORS.get(str(settings.get("advantage_estimator", "")))
+    return estimator or _SCALES.get(str(settings.get("scale_rewards", "group")))
 
 
 def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
@@ -61,7 +72,7 @@ _MAPPINGS = with_changes(
         read={"bnpo": "token-mean"},
         write=Unsupported("use --loss_type dapo, the mean over all tokens of the batch")),
     KnobMapping("advantage", "scale_rewards", values={"group": "group", "centred": "none"},
-        read={"batch": "batch_std", "gdpo": "gdpo"},
+        read=_read_advantage, other_keys=("advantage_estimator", *_TEACHERS),
         write=Unsupported("see --advantage_estimator for the available estimators")),
     KnobMapping("correction", _MODE, reads=False,
         values={"none": NothingToSet(f"omit --{_MODE}"), "tis_token": "token_truncate",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grpodoctor.frameworks.combined_settings import count_only
 from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
-from grpodoctor.frameworks.trl.methods import read_responses
+from grpodoctor.frameworks.trl.methods import read_responses, read_sampler_apart
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
     Option,
@@ -171,6 +171,7 @@ FACTS = (
     ),
     KnobMapping("lora_rank", "lora_rank", read=_read_rank, default=8),
     KnobMapping("responses_per_process", "per_device_train_batch_size", read=read_responses),
+    KnobMapping("sampler_apart", "use_vllm", read=read_sampler_apart),
     KnobMapping("context_length", "vllm_max_model_len"),
     KnobMapping("max_prompt_length", "max_length"),
     KnobMapping("total_steps", "max_steps", read=count_only),

@@ -123,9 +123,8 @@ METHODS = (
 _ADAPTERS = ("dtensor_cfg.lora_cfg", "automodel_cfg.lora_cfg", "megatron_cfg.peft")
 """Sections of the policy's config that set adapters, one for each training backend."""
 
+# Top-p and top-k are no facts: the learner keeps the same tokens (TrainingSamplingParams).
 FACTS = (
-    KnobMapping("top_p", f"{_GENERATION}.top_p"),
-    KnobMapping("top_k", f"{_GENERATION}.top_k"),
     KnobMapping("greedy_sampling", f"{_GENERATION}.temperature", read=lambda value, _: value == 0),
     KnobMapping(
         "kl_in_reward", "loss_fn.reference_policy_kl_penalty", read=_read_kl(in_reward=True)

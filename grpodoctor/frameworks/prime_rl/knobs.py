@@ -21,11 +21,21 @@ from grpodoctor.frameworks.written_settings import (
     Unsupported,
     WithNote,
 )
+from grpodoctor.vocabulary.knobs import Setting
 
 _RATIO_TO_SAMPLER = Unsupported(
     "its importance ratios are taken to the sampler, and the loss masks tokens that differ by too "
     "much"
 )
+
+
+_ADVANTAGES: dict[Setting, Setting] = {
+    "grpo": "centred",
+    "echo": "centred",
+    "hierarchical_grpo": "centred",
+    "max_rl": "max_rl",
+}
+"""By algorithm. `rae` takes a baseline of its own, and those of distillation have no advantage."""
 
 
 def _no_clip(side: str) -> Unsupported:
@@ -44,8 +54,9 @@ _MAPPINGS = (
     KnobMapping("clip_high", write=_no_clip("high")),
     always("aggregation", "token-mean", "prime-rl always averages over all tokens of the batch",
         "the loss is always averaged over all tokens of the batch"),
-    always("advantage", "centred", "prime-rl never divides by the standard deviation",
-        "advantages are always the reward minus the group's mean"),
+    KnobMapping("advantage", "orchestrator.algo.type", read=_ADVANTAGES,
+        values={"centred": NothingToSet("prime-rl never divides by the standard deviation")},
+        write=Unsupported("advantages are always the reward minus the group's mean")),
     KnobMapping("correction", write=_RATIO_TO_SAMPLER),
     KnobMapping("correction_cap", write=_RATIO_TO_SAMPLER),
     KnobMapping("old_logprobs",

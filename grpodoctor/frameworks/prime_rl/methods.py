@@ -113,4 +113,4 @@ FACTS = (
 )
 
 DEFAULTS: Settings = {"advantage": "centred", "aggregation": "token-mean"}
-"""prime-rl has no other."""
+"""Of `algo.type = "grpo"`, its default."""

@@ -73,7 +73,9 @@ def read_clip(side: str, settings: Settings) -> Setting | None:
 
 
 def read_advantage(setting: Setting, settings: Settings) -> Setting | None:
-    """The estimator, from the way in which rewards are normalized."""
+    """The estimator, from the way in which rewards are normalized; unknown with a teacher."""
+    if any(key.startswith("teacher.") for key in settings):
+        return None
     if setting == "gae":
         return "gae"
     agentic = is_agentic(settings)

@@ -97,6 +97,11 @@ def read_responses(setting: Setting, settings: Settings) -> Setting | None:
     return setting * steps if isinstance(steps, int) else None
 
 
+def read_sampler_apart(setting: Setting, settings: Settings) -> Setting | None:
+    """Whether vLLM may run as a server: `vllm_mode` was "server" by default before 1.0."""
+    return setting is True and settings.get("vllm_mode") != "colocate"
+
+
 _LORA_DEFAULT = 16
 """The default of `lora_r` in TRL's `ModelConfig`."""
 
@@ -239,6 +244,7 @@ FACTS = (
     KnobMapping("total_steps", "max_steps", read=count_only),
     KnobMapping("warmup_steps", "warmup_steps", read=count_only),
     KnobMapping("responses_per_process", "per_device_train_batch_size", read=read_responses),
+    KnobMapping("sampler_apart", "use_vllm", read=read_sampler_apart),
 )
 
 DEFAULTS: Settings = {

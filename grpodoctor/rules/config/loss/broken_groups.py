@@ -19,14 +19,15 @@ class BrokenGroups(ConfigRule):
         the batch of all processes contains a part of a group.
 
     Evidence it needs:
-        Settings: `group_size`, `responses_per_process`.
+        Settings: `group_size`, `responses_per_process`; better: `sampler_apart`.
 
     Remedies:
         Choose per_device_train_batch_size times the steps of a generation as a multiple of the
         group size, or a group size of 4, 8 or 16.
 
     When it is wrong:
-        The run has a number of processes that completes the groups, such as 3 or 6.
+        The run has a number of processes that completes the groups, such as 3 or 6. That is usual
+        if vLLM runs as a server on some of the devices, so it is only a note then.
 
     References:
         TRL issue 2858 and open-r1 issue 249 (the batch must be a multiple of the group).
@@ -53,7 +54,8 @@ class BrokenGroups(ConfigRule):
         if processes & (processes - 1) == 0:
             return None
         return ConfigFault(
-            "warning",
+            # Of eight devices, a server leaves seven or six to the trainer.
+            "info" if settings.get("sampler_apart") is True else "warning",
             f"{responses} responses per process fill groups of {group} only if the number of "
             f"processes is a multiple of {processes}.",
         )

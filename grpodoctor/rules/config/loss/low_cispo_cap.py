@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings, Undecided
 
 
 class LowCispoCap(ConfigRule):
@@ -19,7 +19,7 @@ class LowCispoCap(ConfigRule):
         gradient.
 
     Evidence it needs:
-        Settings: `loss`, `clip_high`. Optional: `weight_cap`.
+        Settings: `loss`. One of `weight_cap` and `clip_high`.
 
     Remedies:
         Raise the cap to 5: clip_high 4 in verl, SkyRL and slime, epsilon_high 5 in TRL and
@@ -37,18 +37,22 @@ class LowCispoCap(ConfigRule):
     name = "low-cispo-cap"
     explains = ("clipped-tokens",)
     summary = "CISPO's weights are capped as tightly as PPO's clip."
-    needs = ("loss", "clip_high")
+    needs = ("loss",)
     remedies = ("cispo",)
     references = ("arXiv 2506.13585", "arXiv 2510.13786")
 
     lowest_cap: float = 2.0
     """Half the lowest published cap, 4."""
 
-    def find_fault(self, settings: Settings) -> ConfigFault | None:
+    def find_fault(self, settings: Settings) -> ConfigFault | Undecided | None:
         """Compare the cap of the weight with published ones."""
-        weight = settings.number("weight_cap")
-        cap = 1 + settings.amount("clip_high") if weight is None else weight
-        if not settings.is_one_of("loss", "cispo") or cap >= self.lowest_cap:
+        if not settings.is_one_of("loss", "cispo"):
+            return None
+        weight, high = settings.number("weight_cap"), settings.number("clip_high")
+        if weight is None and high is None:
+            return Undecided("the config does not determine weight_cap or clip_high")
+        cap = 1 + (high or 0.0) if weight is None else weight
+        if cap >= self.lowest_cap:
             return None
         return ConfigFault(
             "warning", f"CISPO caps weights at {cap:.3g}; published caps are 4 to 8."

@@ -6,10 +6,11 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 
 class LengthBudget(ConfigRule):
-    """The sampler's context is shorter than the longest prompt plus response.
+    """The sampler's context is shorter than the longest response, or than prompt plus response.
 
     What it sees:
-        A context length below the maximum prompt length plus the maximum response length.
+        A context length below the maximum response length, or, as a note, below the sum of the
+        maximum prompt length and the maximum response length.
 
     Why it matters:
         Responses to long prompts are cut before their limit, or the engine refuses the request.
@@ -23,7 +24,7 @@ class LengthBudget(ConfigRule):
         Raise the sampler's context, or lower one of the two limits.
 
     When it is wrong:
-        Prompts that never reach their limit leave enough room.
+        Prompts that never reach their limit leave enough room, so the sum of both limits is a note.
 
     References:
         vLLM, max_model_len.
@@ -45,10 +46,14 @@ class LengthBudget(ConfigRule):
         context = settings.amount("context_length")
         if prompt + response <= context:
             return None
-        needed = prompt + response
-        which = "Prompt and response need" if prompt else "A response may have"
+        if response > context:
+            text = (
+                f"A response may have {response:.0f} tokens; the context has {context:.0f}: raise "
+                "it, or lower the limit."
+            )
+            return ConfigFault("warning", text)
         text = (
-            f"{which} {needed:.0f} tokens; the context has {context:.0f}: raise it, or lower a "
-            "limit."
+            f"The context of {context:.0f} tokens cuts responses of {response:.0f} if the prompt "
+            f"has more than {context - response:.0f}."
         )
-        return ConfigFault("warning", text)
+        return ConfigFault("info", text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
 
 
@@ -26,7 +28,8 @@ class OverlongBuffer(ConfigRule):
         (`soft-overlong`).
 
     When it is wrong:
-        A short buffer near a long limit is a choice.
+        A short buffer near a long limit is a choice. A limit that counts the prompt leaves less
+        for the response, so a punishment of up to 2 is only a note.
 
     References:
         DAPO, arXiv 2503.14476, Eq. 13.
@@ -38,6 +41,10 @@ class OverlongBuffer(ConfigRule):
     needs = ("overlong_buffer", "max_length")
     remedies = ("soft-overlong",)
     references = ("arXiv 2503.14476",)
+
+    harmful_punishment: float = 2.0
+    """The range of rewards from -1 to 1: a larger punishment ranks a right answer below a wrong
+    one."""
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare buffer, generation limit and punishment limit."""
@@ -53,9 +60,9 @@ class OverlongBuffer(ConfigRule):
                 f"The overlong buffer of {buffer:.0f} tokens covers the whole limit of {limit:.0f}."
             )
             return ConfigFault("warning", text)
-        if complete is not None and complete != limit:
-            text = (
-                f"The overlong punishment ends at {complete:.0f} tokens, the limit is {limit:.0f}."
-            )
-            return ConfigFault("warning", text)
-        return None
+        if complete is None or complete == limit:
+            return None
+        text = f"The overlong punishment ends at {complete:.0f} tokens, the limit is {limit:.0f}."
+        largest = (limit - (complete - buffer)) / buffer if buffer else inf
+        is_harmful = not 1 <= largest <= self.harmful_punishment
+        return ConfigFault("warning" if is_harmful else "info", text)
