@@ -126,7 +126,7 @@ FormatOption = Annotated[
 ]
 RunConfigOption = Annotated[
     Path | None,
-    typer.Option("--run-config", help="Config file of the run: JSON, YAML or TOML."),
+    typer.Option("--run-config", help="Config of the run: JSON, YAML, TOML, or the script that starts it."),
 ]
 MapOption = Annotated[
     list[str] | None,

@@ -11,6 +11,7 @@ from typing import Any, TypeGuard
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.framework import Framework
+from grpodoctor.frameworks.launch_script import SCRIPT_SUFFIXES, settings_of_script
 from grpodoctor.support.files.regular_files import files_below, read_regular
 from grpodoctor.support.toml_text import parse_toml
 from grpodoctor.vocabulary.knobs import Setting
@@ -35,7 +36,7 @@ _MOST_PARENTS = 6
 _MOST_FILES = 64
 """Limit on the logs, and on the config files, that are considered."""
 
-_SUFFIXES = (".json", ".yaml", ".yml", ".toml")
+_SUFFIXES = (".json", ".yaml", ".yml", ".toml", *SCRIPT_SUFFIXES)
 _LARGEST = 512 * 1024
 _DEEPEST = 16
 _PAIR = 2
@@ -157,7 +158,7 @@ def _is_hydra(file: Path) -> bool:
 
 
 def read_file(path: Path) -> Mapping[str, Any]:
-    """The settings in a JSON, YAML or TOML file.
+    """The settings in a JSON, YAML or TOML file, or of the commands in a shell script.
 
     Raises:
         ConfigError: if the file is missing, too large, or in none of these formats.
@@ -172,20 +173,28 @@ def read_file(path: Path) -> Mapping[str, Any]:
         raise ConfigError(
             "the config file cannot be read: not a text file",
             where=str(path),
-            remedy="pass JSON, YAML or TOML; a pickle such as training_args.bin is never loaded",
+            remedy="pass JSON, YAML, TOML or a shell script; a pickle such as training_args.bin "
+            "is never loaded",
         ) from None
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:160]
         if path.suffix not in _SUFFIXES:
-            reason = "it is no JSON, and its name does not end in .yaml, .yml or .toml"
+            reason = "it is no JSON, and its name does not end in .yaml, .yml, .toml or .sh"
         raise ConfigError(
             f"the config file cannot be read: {reason}",
             where=str(path),
-            remedy="correct the file, or pass JSON, YAML or TOML",
+            remedy="correct the file, or pass JSON, YAML, TOML or a shell script",
         ) from None
     if not isinstance(data, Mapping):
         raise ConfigError(
-            "the config file contains no settings: it is not a mapping", where=str(path)
+            "the config file contains no settings: "
+            + (
+                "no command in it has options"
+                if path.suffix in SCRIPT_SUFFIXES
+                else "it is not a mapping"
+            ),
+            where=str(path),
+            remedy="pass the file that holds the settings",
         )
     return _unwrapped(data)
 
@@ -202,6 +211,8 @@ def _unwrapped(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _parse(path: Path, text: str) -> object:
+    if path.suffix in SCRIPT_SUFFIXES:
+        return settings_of_script(text) or None
     if path.suffix == ".toml":
         return parse_toml(text)
     if path.suffix in (".yaml", ".yml"):

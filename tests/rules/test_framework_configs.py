@@ -282,6 +282,8 @@ SOUND: list[tuple[str, dict[str, Setting]]] = [
     ("ms-swift", {"num_generations": 1, "advantage_estimator": "reinforce_plus_plus"}),
     *(("prime-rl", {"orchestrator.group_size": 1, "orchestrator.algo.type": kind})
       for kind in ("rae", "opd", "opsd", "sft")),
+    ("nemo-rl", {"grpo.normalize_rewards": True, "grpo.num_generations_per_prompt": 1,
+                 "grpo.adv_estimator.name": "opd"}),
     ("nemo-rl", {"policy.generation.temperature": 0.8, "policy.generation.top_p": 0.8,
                  "policy.generation.top_k": 10}),
     ("nemo-rl", {"policy.generation.max_new_tokens": 16384,

@@ -57,7 +57,14 @@ def _read_loss(setting: Setting, settings: Settings) -> Setting | None:
     return "gspo" if setting is True else "ppo_clip"
 
 
+_ESTIMATOR = "grpo.adv_estimator"
+
+
 def _read_advantage(setting: Setting, settings: Settings) -> Setting | None:
+    """The estimator; `opd` distills a teacher, whose log-ratios need no group."""
+    estimator = settings.get(f"{_ESTIMATOR}.name", "grpo")
+    if estimator != "grpo":
+        return "gdpo" if estimator == "gdpo" else None
     if setting is True:
         return "group"
     return "leave_one_out" if settings.get("grpo.use_leave_one_out_baseline", True) else "centred"
@@ -76,6 +83,7 @@ _MAPPINGS = (
         values={"sequence-mean": False, "token-mean": True},
         write=Unsupported("use loss_fn.token_level_loss=true, the mean over all tokens")),
     KnobMapping("advantage", "grpo.normalize_rewards", read=_read_advantage,
+        other_keys=(f"{_ESTIMATOR}.name",),
         values={"group": True, "centred": _unscaled(leave_one_out=False),
                 "leave_one_out": _unscaled(leave_one_out=True)},
         write=Unsupported("use grpo.normalize_rewards and grpo.use_leave_one_out_baseline")),
