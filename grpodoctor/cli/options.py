@@ -126,7 +126,7 @@ FormatOption = Annotated[
 ]
 RunConfigOption = Annotated[
     Path | None,
-    typer.Option("--run-config", help="Config of the run: JSON, YAML, TOML, or the script that starts it."),
+    typer.Option("--run-config", help="Config (JSON, YAML, TOML) or start script of the run."),
 ]
 MapOption = Annotated[
     list[str] | None,

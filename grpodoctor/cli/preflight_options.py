@@ -66,7 +66,10 @@ Reference = Annotated[
     typer.Option(help="Reference model of the KL penalty; same syntax. \\[default: --learner]"),
 ]
 Control = Annotated[Path | None, typer.Option(help="Log of a control run with learning rate 0.")]
-RunConfig = Annotated[Path | None, typer.Option(help="Config of the run: JSON, YAML, TOML, or the script that starts it.")]
+RunConfig = Annotated[
+    Path | None,
+    typer.Option(help="Config (JSON, YAML, TOML) or start script of the run."),
+]
 Framework = Annotated[
     str | None, typer.Option(help="Framework of --run-config. \\[default: detected]")
 ]
