@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -43,6 +44,7 @@ _PAIR = 2
 _MOST_SETTINGS = 20_000
 """Limit on the settings of a run: aliases let a small YAML file expand to any number of them."""
 
+_REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _CHECKPOINT = re.compile(r"checkpoint-\d{1,12}")
 
 
@@ -160,9 +162,16 @@ def _is_hydra(file: Path) -> bool:
 def read_file(path: Path) -> Mapping[str, Any]:
     """The settings in a JSON, YAML or TOML file, or of the commands in a shell script.
 
+    A YAML file may name others beside it under `defaults`, as those of NeMo RL and Hydra do: their
+    settings hold where its own do not. A name of no readable config is ignored.
+
     Raises:
         ConfigError: if the file is missing, too large, or in none of these formats.
     """
+    return _with_bases(path, _read_alone(path), {path.resolve()})
+
+
+def _read_alone(path: Path) -> Mapping[str, Any]:
     try:
         data = _parse(path, read_regular(path, _LARGEST).decode("utf-8-sig"))
     except OSError as error:
@@ -199,6 +208,37 @@ def read_file(path: Path) -> Mapping[str, Any]:
     return _unwrapped(data)
 
 
+def _with_bases(path: Path, own: Mapping[str, Any], seen: set[Path]) -> Mapping[str, Any]:
+    for base in _bases(path, own):
+        if base.resolve() in seen or len(seen) >= _MOST_FILES:
+            continue
+        seen.add(base.resolve())
+        with suppress(ConfigError):
+            own = _merged(_with_bases(base, _read_alone(base), seen), own)
+    return own
+
+
+def _bases(path: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
+    """The files that a config names under `defaults`, the one with the last word first."""
+    named = settings.get("defaults") if path.suffix in (".yaml", ".yml") else None
+    for name in reversed(named if isinstance(named, list) else [named]):
+        if not isinstance(name, str):
+            continue
+        file = path.parent / name.removesuffix("@_here_")
+        file = file if file.suffix == path.suffix else file.with_name(f"{file.name}{path.suffix}")
+        if file.is_file():
+            yield file
+
+
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    both = {
+        key: _merged(base[key], value)
+        for key, value in own.items()
+        if isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
+    }
+    return {**base, **own, **both}
+
+
 def _unwrapped(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Settings without the wrapper of W&B, which stores each as a value with a description."""
     wrapped = {key: entry for key, entry in settings.items() if key != "wandb_version"}
@@ -226,13 +266,23 @@ def _parse(path: Path, text: str) -> object:
     return json.loads(text)
 
 
-def flattened(settings: Mapping[str, Any]) -> Iterable[tuple[str, Setting]]:
+def flattened(settings: Mapping[str, Any]) -> list[tuple[str, Setting]]:
     """Nested settings with dotted keys, up to a limit.
 
     A pair of numbers, such as two bounds, becomes text with a space between them. Other lists and
-    nulls are left out.
+    nulls are left out. A value that is `${key}`, the reference of OmegaConf, is that of the key.
     """
-    return islice(_flattened(settings, "", 0, count()), _MOST_SETTINGS)
+    flat = dict(islice(_flattened(settings, "", 0, count()), _MOST_SETTINGS))
+    return [(key, _referenced(value, flat)) for key, value in flat.items()]
+
+
+def _referenced(value: Setting, settings: Mapping[str, Setting]) -> Setting:
+    for _ in range(_DEEPEST):
+        reference = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
+        if reference is None or reference[1] not in settings:
+            break
+        value = settings[reference[1]]
+    return value
 
 
 def _is_pair_of_numbers(value: object) -> TypeGuard[Sequence[float]]:

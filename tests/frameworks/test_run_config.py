@@ -384,3 +384,26 @@ def test_a_config_without_any_known_setting_is_an_error(tmp_path: Path) -> None:
         open_run(trl_log(tmp_path), ReadOptions(run_config=other))
     other.write_text("model: {layers: 12}\nnum_generations: 8\n")
     assert open_run(trl_log(tmp_path), ReadOptions(run_config=other)).manifest.knobs
+
+
+def test_a_config_takes_what_it_lacks_from_its_bases(tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "base.yaml").write_text("grpo: {n: 16, steps: 10}\npolicy: {lr: 1.0e-6}\n")
+    (tmp_path / "recipes" / "middle.yaml").write_text("defaults: ../base\ngrpo: {steps: 20}\n")
+    (tmp_path / "broken.yaml").write_text("a: [\n")
+    recipe = tmp_path / "recipes" / "recipe.yaml"
+    recipe.write_text(
+        "defaults: [middle.yaml, ../broken@_here_, absent, _self_, {actor: x}, recipe]\n"
+        "policy: {clip: 0.28, total: '${grpo.steps}', other: '${grpo.none}'}\n"
+    )
+    settings = dict(flattened(read_file(recipe)))
+    assert settings == {
+        "grpo.n": 16, "grpo.steps": 20, "policy.lr": 1e-6,
+        "policy.clip": 0.28, "policy.total": 20, "policy.other": "${grpo.none}",
+    }  # fmt: skip
+
+
+def test_references_that_lead_in_a_circle_stay_text() -> None:
+    settings = dict(flattened({"a": "${b}", "b": "${a}", "c": "x ${a}"}))
+    assert {settings["a"], settings["b"]} <= {"${a}", "${b}"}
+    assert settings["c"] == "x ${a}"
