@@ -281,8 +281,9 @@ class Translator:
             for metric, row in by_last_parts:
                 candidates.setdefault(metric, []).append((key, row))
         for metric, found in candidates.items():
-            key, row = found[0]
-            if metric not in taken and len(found) == 1:
+            chosen = _above_all_others(found)
+            if metric not in taken and chosen is not None:
+                key, row = chosen
                 self._use_generic(key, Use(row, metric, (key,)), self.unused.by_last_part)
 
     def _generic_uses(
@@ -393,6 +394,21 @@ class Translator:
 
     def _is_structural(self, numbers: list[float]) -> bool:
         return self._updates == 1 and not any(numbers)
+
+
+def _above_all_others(
+    found: Sequence[tuple[str, KeyMeaning]],
+) -> tuple[str, KeyMeaning] | None:
+    """The key whose branch contains all other keys of its metric; None if there is none.
+
+    Of `training/entropy` and `training/loss/entropy` it is the first. Of `actor/entropy` and
+    `critic/entropy` neither is known to be the one that is meant.
+    """
+    first, row = min(found, key=lambda each: each[0].count("/"))
+    branch, depth = f"{first.rpartition('/')[0]}/", first.count("/")
+    others = [key for key, _ in found if key != first]
+    is_above = all(key.startswith(branch) and key.count("/") > depth for key in others)
+    return (first, row) if is_above else None
 
 
 def _is_in_range(metric: str, reading: Reading) -> bool:

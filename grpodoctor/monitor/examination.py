@@ -47,6 +47,7 @@ _WEIGHT_FACTS = ("lora_rank", "pretrained_model")
 _MAX_PROBE_DAMAGE = 3
 _MAX_EARLIER_RUNS = 20
 _MAX_CHECKPOINTS = 1000
+"""Checkpoints kept of a journal: of more, the first, the latest half, and some of those between."""
 _PACE_STEPS = 20
 _TREATMENT = "treatment-"
 
@@ -89,7 +90,7 @@ class Examination:
         self._components: tuple[str, ...] = ()
         self._gap_notes: list[str] = []
         self._first_step: int | None = None
-        self._checkpoints: deque[int] = deque(maxlen=_MAX_CHECKPOINTS)
+        self._checkpoints: list[int] = []
         self._runs_before = 0
         self._earlier_runs: deque[EarlierRun] = deque(maxlen=_MAX_EARLIER_RUNS)
         self._gaps = StepGaps()
@@ -119,7 +120,7 @@ class Examination:
             return
         self._runs_before += 1
         verdict = self._report(None, ()).diagnosis.verdict
-        lengths = lengths_of(self.engine.chart)
+        lengths = lengths_of(self.engine.chart, self.rules)
         self._earlier_runs.append(EarlierRun(self._runs_before, first, last, verdict, lengths))
 
     def note(self, event: Event) -> None:
@@ -130,6 +131,8 @@ class Examination:
             self.treatments.append(_treatment(event))
         elif event.kind == "checkpoint":
             self._checkpoints.append(event.step)
+            if len(self._checkpoints) > _MAX_CHECKPOINTS:
+                del self._checkpoints[_least_missed(self._checkpoints)]
         elif event.kind == "finished":
             self.finished = True
         elif event.kind in {"started", "resumed"}:
@@ -224,7 +227,7 @@ class Examination:
             damage_total=self.damage_total,
             treatments=tuple(self.treatments),
             earlier_runs=earlier,
-            lengths=lengths_of(self.engine.chart) if earlier else Lengths(),
+            lengths=lengths_of(self.engine.chart, self.rules) if earlier else Lengths(),
         )
 
     def findings_by_cause(self) -> tuple[list[Finding], dict[str, Finding]]:
@@ -305,6 +308,15 @@ class Examination:
             for damage in attached.damage[:_MAX_PROBE_DAMAGE]
         ]
         return tuple(notes)
+
+
+def _least_missed(checkpoints: Sequence[int]) -> int:
+    """The place of the checkpoint in the older half, but the first, that has the nearest neighbors.
+
+    The only good checkpoint of a run may be an old one.
+    """
+    places = range(1, len(checkpoints) // 2)
+    return min(places, key=lambda place: checkpoints[place + 1] - checkpoints[place - 1])
 
 
 def _treatment(event: Event) -> TreatmentEntry:

@@ -70,10 +70,15 @@ class WorkerProcess:
 
     def close(self, wait_seconds: float = _EXIT_SECONDS) -> None:
         """End the process: ask it to exit, and kill it and its children after a wait."""
-        if self._process is not None:
-            self._finalizer.detach()
-            _end(*self._running(), wait_seconds)
-            self._process = self._connection = self._lifeline = None
+        if self._process is None:
+            return
+        ending = self._finalizer.detach()
+        self._process = self._connection = self._lifeline = None
+        # None if another thread ends the process already, or an interrupted call did. A second end
+        # would close a file descriptor that is closed, or that by now belongs to someone else.
+        if ending is not None:
+            process, connection, lifeline, _ = ending[2]
+            _end(process, connection, lifeline, wait_seconds)
 
     def _running(self) -> tuple[subprocess.Popen[bytes], Connection, int]:
         if self._process is None or self._connection is None or self._lifeline is None:

@@ -53,3 +53,21 @@ def test_names_that_a_tinker_environment_gives_are_read_by_their_last_part(tmp_p
     log.write_bytes(b"\n".join(map(orjson.dumps, rows)))
     (reading,) = {scalar(each.values["length/truncated_rate"]) for each in steps_of(log)}
     assert reading == 0.25
+
+
+def entropies_of(path, **keys):
+    rows = [{"step": step, "reward": 0.5, **keys} for step in range(5)]
+    path.write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    return {
+        scalar(each.values["entropy/mean"]) if "entropy/mean" in each.values else None
+        for each in steps_of(path, format="generic")
+    }
+
+
+def test_of_two_keys_with_one_last_part_the_one_above_the_other_is_read(tmp_path):
+    nested = {"stats/loss/entropy": 0.9, "stats/entropy": 0.5, "stats/a/b/entropy": 0.7}
+    assert entropies_of(tmp_path / "nested.jsonl", **nested) == {0.5}
+    apart = {"one/entropy": 0.5, "two/entropy": 0.9}
+    assert entropies_of(tmp_path / "apart.jsonl", **apart) == {None}
+    deeper = {"one/entropy": 0.5, "two/loss/entropy": 0.9}
+    assert entropies_of(tmp_path / "deeper.jsonl", **deeper) == {None}

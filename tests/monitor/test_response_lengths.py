@@ -4,6 +4,7 @@ from grpodoctor.monitor.diagnosis.verdict import Verdict
 from grpodoctor.monitor.report import EarlierRun, Report, RunFacts
 from grpodoctor.monitor.response_lengths import Lengths, lengths_of
 from grpodoctor.report.run.phrases import earlier_run_lines
+from grpodoctor.rules.length.length_near_limit import LengthNearLimit
 from tests.rules.scenario import Curve, Patient, noisy, steps
 
 FLAT = Verdict("flat", "reward 0.2 → 0.2.")
@@ -34,3 +35,12 @@ def test_the_limit_is_inferred_from_batches_that_are_cut_as_a_whole() -> None:
     assert (lengths.limit, round(lengths.level)) == (256, 203)
     counted = {**curves, "length/truncated_rate": 0.1}
     assert lengths_of(Patient(steps(40, counted)).engine.chart) == Lengths(), "it is counted"
+
+
+def test_an_earlier_run_is_judged_by_the_share_that_the_project_sets() -> None:
+    means: Curve = [256.0 if step in (7, 19, 33) else 150 + step % 7 for step in range(40)]
+    curves: dict[str, Curve] = {"reward/mean": noisy(0.4, 0.1, 1), "length/mean": means}
+    chart = Patient(steps(40, curves)).engine.chart
+    assert not lengths_of(chart).is_near(150)
+    rules = [LengthNearLimit(near_limit_share=0.5)]
+    assert lengths_of(chart, rules).is_near(150)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Pipe
 from pathlib import Path
 
@@ -53,6 +54,34 @@ def test_requests_are_answered_by_one_process(worker: WorkerProcess) -> None:
     assert worker.pid == pid
     worker.close()
     assert worker.pid is None
+
+
+def test_two_threads_that_close_a_worker_end_it_once(worker: WorkerProcess) -> None:
+    worker.request("one", 60)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda _: worker.close(), range(2)))
+    assert worker.request("two", 60) == {"got": "two"}
+    worker.close()
+
+
+def test_an_interrupted_close_closes_no_descriptor_twice(
+    worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.request("one", 60)
+    process = worker._process  # an interrupted end leaves it unattended
+    assert process is not None
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess.Popen, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            worker.close()
+    process.wait(60)
+    worker.close()
+    assert worker.request("two", 60) == {"got": "two"}
+    worker.close()
 
 
 @pytest.mark.parametrize("message", ["die", "fork and die"])
