@@ -55,12 +55,18 @@ _LEAST_GROWTH = 0.05
 """Growth of a share or a length that counts, as a part of the later level: truncated shares that
 lie near 1 can hardly grow, and change by less from batch to batch."""
 
+_PART_OF_FALL = 0.5
+"""Part of a fall that truncation must be able to explain: training on truncated responses may lower
+the others' rewards as well."""
+
 _MEASURED_UPDATES = ("optimizer/", "kl/")
 """Beginnings of the metrics that measure updates: a policy that did not move for lack of updates
 has no other explanation than a missing gradient."""
 
 
 _COMPONENTS = "reward/component/"
+_TRUNCATED = "length/truncated_rate"
+_OUTCOMES = ("accuracy/train", "reward/mean")
 
 _SHORT_LIMIT = 128
 """Tokens of a limit at which responses are cut before they answer. Two public runs had limits of 40
@@ -114,8 +120,7 @@ def is_plausible(
         )
         return not is_own_doing and _climb(cause, effect, circumstances) >= _MIN_CLIMB
     if path[0] in _LIMITS and path[-1] == "reward-loss":
-        since = _began(effect, circumstances) - cause.onset_step
-        return since < _LONG_BEFORE * circumstances.stride or _grew(cause, effect, circumstances)
+        return _may_cost(cause, effect, circumstances)
     if mechanism(path) == LEVEL:
         return not _is_measured(effect)
     if path[0] == "undersized-updates":
@@ -175,6 +180,32 @@ def _is_measured(finding: Finding) -> bool:
 def _grew(cause: Finding, effect: Finding, circumstances: Circumstances) -> bool:
     """Whether what a finding measures grew with the fall that it may explain, or is unknown."""
     return not _climb(cause, effect, circumstances) < _LEAST_GROWTH * abs(_latest(cause))
+
+
+def _may_cost(cause: Finding, effect: Finding, circumstances: Circumstances) -> bool:
+    """Whether a limit on length began to cost reward with a fall, and as much as that."""
+    if _costs_less(cause, effect, circumstances):
+        return False
+    since = _began(effect, circumstances) - cause.onset_step
+    return since < _LONG_BEFORE * circumstances.stride or _grew(cause, effect, circumstances)
+
+
+def _costs_less(cause: Finding, effect: Finding, circumstances: Circumstances) -> bool:
+    """Whether a share of truncated responses that grew cannot have lowered a reward so far.
+
+    A response loses at most 1 of a reward in [0, 1] if it is truncated, so the mean falls by no
+    more than their share rises. A share that is high from the start works by what is learned.
+    """
+    if not effect.evidence or not cause.evidence or cause.evidence[0].metric != _TRUNCATED:
+        return False
+    best, now = effect.evidence[0].baseline, _latest(effect)
+    if effect.evidence[0].metric not in _OUTCOMES or best is None or not 0 <= now <= best <= 1:
+        return False
+    share = circumstances.level_before(_TRUNCATED, effect.last_step)
+    fell_back = 0.0 if share is None else max(_latest(cause) - share, 0.0)
+    climb = _climb(cause, effect, circumstances)
+    has_grown = climb >= _LEAST_GROWTH * _latest(cause)
+    return has_grown and climb - fell_back < _PART_OF_FALL * (best - now)
 
 
 def _climb(cause: Finding, effect: Finding, circumstances: Circumstances) -> float:
