@@ -35,6 +35,11 @@ _BOUNDS = {_HIGHEST: "highest reward", "reward/min": "lowest reward"}
 _OUTCOMES = ("accuracy/train", "pass_at_k/")
 _UNDIVIDED = frozenset({"centred", "leave_one_out", "none", "gae"})
 
+_SINCE = 5
+"""Readings since a step after which all responses succeed."""
+_SURE_FAILURES = 12.0
+"""Expected number of failures that chance does not hide: none of so many has a probability of
+6e-6."""
 _NEAREST = 3
 """Readings on each side of a step that show whether it is one."""
 
@@ -65,7 +70,8 @@ class RewardScaleChanged(Rule):
           the next, while held-out evaluations stay, or by about the same amount;
         - a mean reward that was at most 1 in every batch and is above 1 now, three times as high;
         - a mean reward that varied from batch to batch and is one higher value in every batch now:
-          a cache, or a verifier that accepts everything.
+          a cache, or a verifier that accepts everything. At 1 a smaller jump is enough, if at least
+          half of the earlier failures would show since then.
 
         Learning changes a reward within its bounds and over many steps, and a failure of the
         verifier changes the mean more than the spread.
@@ -275,6 +281,8 @@ class RewardScaleChanged(Rule):
         if len(set(later)) > 1 or value < before or len(set(earlier)) < RECENT / 2:
             return None
         jump = value - before
+        if _failures_vanish(earlier, value):
+            return self._sighting(chart, before, value, name, reason="for every batch since")
         if jump < max(self.noises * statistics.stdev(earlier), self.min_jump * abs(before)):
             return None
         if value - earlier[-1] < self.abrupt_share * jump:
@@ -312,6 +320,26 @@ class RewardScaleChanged(Rule):
             text = f"{text}, and the updates with it"
         evidence = (cite(chart, name, highest), *cite_all(chart, current_metric(chart, _MEANS)))
         return Sighting("warning", f"{text}.", evidence, find_onset=partial(int, step))
+
+
+def _failures_vanish(earlier: Sequence[float], value: float) -> bool:
+    """Whether responses that failed before a step all succeed since it, beyond what one step does.
+
+    Learning makes failures rarer from step to step. If it halved them at once, and then stopped,
+    the readings since then would have this many of them: each reading covers as many responses as
+    its scatter shows, if each succeeds or fails.
+
+    Args:
+        earlier: shares of successes before the step.
+        value: the share in all readings since then.
+    """
+    if value != 1 or min(earlier) < 0 or max(earlier) >= 1:
+        return False
+    usual = 1 - statistics.fmean(earlier)
+    latest = 1 - statistics.fmean(earlier[-_NEAREST:])
+    responses = usual * (1 - usual) / statistics.variance(earlier)
+    is_level = latest >= usual / 2
+    return is_level and latest / 2 * responses * _SINCE >= _SURE_FAILURES
 
 
 def _reason(name: str) -> str:
