@@ -159,3 +159,17 @@ def test_samples_that_are_old_by_design_have_other_weights(period: int) -> None:
 
     assert compared(0.0).finding("SYN008").severity == "warning"
     assert compared(6.0).findings("SYN008") == []
+
+
+@pytest.mark.parametrize(("mean", "is_found"), [(270, True), (120, False)])
+def test_a_limit_that_cuts_ordinary_responses_is_a_note_at_a_smaller_share(
+    mean: float, *, is_found: bool
+) -> None:
+    curves: dict[str, Curve] = {
+        CUT: noisy(ramp(0.25, 0.08, 60), 0.005, 1),
+        "length/mean": noisy(mean, 5, 2),
+        "length/max": 400,
+        REWARD: noisy(ramp(0.3, 0.5, 80), 0.02, 3),
+    }
+    found = [each.severity for each in run(curves).findings("LEN002") if each.active]
+    assert found == ["info"] * is_found

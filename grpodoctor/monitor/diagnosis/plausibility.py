@@ -43,6 +43,10 @@ _SAME_COLLAPSE: tuple[Condition, Condition] = ("entropy-loss", "length-loss")
 """A link whose cause is dated as exactly: a reward for short responses lowers the entropy as well,
 and shortens the responses first."""
 
+_ONE_FALL: tuple[Condition, Condition] = ("reward-loss", "held-out-loss")
+"""A lost reward that explains a lost held-out score must be shown: where it is not lost, the policy
+optimizes the wrong reward."""
+
 _LIMITS: frozenset[Condition] = frozenset({"truncation", "no-end-token"})
 """Conditions that cost reward as long as they last: one that lasted long before a fall, and did not
 grow, does not explain it."""
@@ -102,8 +106,8 @@ def is_plausible(
         path: the conditions from cause to effect, both included.
         circumstances: what else is known about the run.
     """
-    if path[0] == "constant-reward" and _is_component(cause):
-        return False  # the total still varies
+    if _lacks_link(cause, path):
+        return False
     if path[0] == "entropy-rise" and path[-1] == "truncation" and _is_cut_short(effect):
         return cause.onset_step < effect.onset_step
     if path[0] == "entropy-loss" and path[-1] == "equal-rewards" and _is_one_reward(effect):
@@ -128,6 +132,13 @@ def is_plausible(
             mechanism((condition, path[0])) for condition, _ in circumstances.alarms
         )
     return "undersized-updates" not in path[1:-1]
+
+
+def _lacks_link(cause: Finding, path: tuple[Condition, ...]) -> bool:
+    """Whether a path leads over a condition that the run does not have."""
+    if path[0] == "constant-reward" and _is_component(cause):
+        return True  # the total still varies
+    return path[-2:] == _ONE_FALL and len(path) > len(_ONE_FALL)
 
 
 def _is_cut_short(finding: Finding) -> bool:

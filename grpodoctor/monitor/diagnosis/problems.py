@@ -411,8 +411,8 @@ def _may_explain(cause: Finding, effect: Finding, context: RunContext, began: in
     if effect.active and not cause.active and _ends_with(context, cause, effect):
         return False
     slack = ONSET_SLACK * context.stride
-    if _is_one_fall(cause, effect, context):
-        return True
+    if (context.condition(cause), context.condition(effect)) == ("reward-loss", "held-out-loss"):
+        return _is_one_fall(cause, effect, context)
     if context.condition(cause) in _HOLDS_WITH_EFFECT and _is_within(cause, effect, slack):
         return False
     lasted = cause.active or cause.last_step >= effect.onset_step - slack
@@ -425,10 +425,7 @@ def _is_one_fall(cause: Finding, effect: Finding, context: RunContext) -> bool:
     Each is dated by its own readings. Who optimizes a wrong reward raises it after the evaluations
     began to fall; here it was at its best then, and is lost now.
     """
-    shown = context.condition(cause), context.condition(effect)
-    if shown != ("reward-loss", "held-out-loss") or not (cause.active and effect.active):
-        return False
-    if not (is_alarm(cause) and is_alarm(effect)) or not cause.evidence:
+    if not (cause.active and effect.active and is_alarm(effect) and cause.evidence):
         return False
     outcome = cause.evidence[0]
     level = context.level_before(outcome.metric, effect.onset_step)

@@ -52,7 +52,8 @@ class TruncatedResponses(Rule):
         several times since the start of the run. The finding is critical if nearly all are
         truncated. It ends while the share falls over the whole run and the reward rises: the policy
         learns to answer within the limit. Where the prompts are solved all the same, it is a note:
-        the answer comes before the limit. A tenth or more in all parts of the run is a note too.
+        the answer comes before the limit. A tenth or more in all parts of the run is a note too, or
+        a twentieth if the mean length is half of the limit, which cuts ordinary responses then.
         So is a growing share below a fifth while the held-out outcome rose and is at its best, and
         one up to .8 if the training outcome fell meanwhile: its prompts became too hard.
         Shares of truncated and of correct responses that exceed 1 together show that some truncated
@@ -134,6 +135,13 @@ class TruncatedResponses(Rule):
     lasting_share: float = 0.1
     """Share for `info` if no ten readings of the run had less: a policy that learns to be brief
     would have fewer."""
+    tight_share: float = 0.05
+    """The same where the limit is not twice the mean length, and is reached in every batch."""
+    tight_mean: float = 0.5
+    """Mean length as a part of the limit from which it cuts ordinary responses: an even spread of
+    lengths up to the limit has this mean."""
+    at_limit: float = 0.9
+    """Share of the latest twenty batches whose longest response has one length."""
     min_rewarded_share: float = 0.02
     """Truncated share from which its sum with the outcome is examined."""
     min_rewarded_readings: int = 5
@@ -290,7 +298,9 @@ class TruncatedResponses(Rule):
         if len(series) < self.min_lasting_readings or lowest is None:
             return None
         least = min(lowest.level, series.level(RECENT), statistics.fmean(values))
-        if not least >= self.lasting_share:
+        if not least >= self.tight_share:
+            return None
+        if not least >= self.lasting_share and not self._is_tight(chart):
             return None
         text = (
             f"{statistics.fmean(values):.0%} of responses are truncated by the length limit, and "
@@ -299,6 +309,19 @@ class TruncatedResponses(Rule):
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
         first = series.first_step
         return Sighting("info", text, evidence, ("longer-limit",), lambda: first)
+
+    def _is_tight(self, chart: Chart) -> bool:
+        """Whether the longest response of nearly all batches has one length, not twice the mean.
+
+        That length is the limit, and it cuts ordinary responses and not only those that loop.
+        """
+        longest = chart.series("length/max").tail(2 * RECENT)
+        if len(longest) < 2 * RECENT:
+            return False
+        limit = max(longest)
+        at_limit = sum(each == limit for each in longest)
+        mean = chart.series("length/mean").mean(2 * RECENT)
+        return at_limit >= self.at_limit * len(longest) and mean >= self.tight_mean * limit
 
     def _severity(self, series: Series, share: float, rise: float) -> Severity:
         if share >= self.critical_share:

@@ -35,8 +35,6 @@ _BOUNDS = {_HIGHEST: "highest reward", "reward/min": "lowest reward"}
 _OUTCOMES = ("accuracy/train", "pass_at_k/")
 _UNDIVIDED = frozenset({"centred", "leave_one_out", "none", "gae"})
 
-_SINCE = 5
-"""Readings since a step after which all responses succeed."""
 _SURE_FAILURES = 12.0
 """Expected number of failures that chance does not hide: none of so many has a probability of
 6e-6."""
@@ -163,7 +161,7 @@ class RewardScaleChanged(Rule):
                 self._frozen(chart, mean, means),
             ]
         is_logged = spreads or bounds or outcomes
-        found += [self._flipped(chart), self._negated(chart, mean)]
+        found += [self._flipped(chart), self._negated(chart, mean), self._vanished(chart, mean)]
         return next(filter(None, found), None if is_logged else NOT_LOGGED)
 
     def _windows(self, chart: Chart, name: str) -> _Windows | None:
@@ -281,13 +279,26 @@ class RewardScaleChanged(Rule):
         if len(set(later)) > 1 or value < before or len(set(earlier)) < RECENT / 2:
             return None
         jump = value - before
-        if _failures_vanish(earlier, value):
-            return self._sighting(chart, before, value, name, reason="for every batch since")
         if jump < max(self.noises * statistics.stdev(earlier), self.min_jump * abs(before)):
             return None
         if value - earlier[-1] < self.abrupt_share * jump:
             return None
         return self._sighting(chart, before, value, name, reason="for every batch since")
+
+    def _vanished(self, chart: Chart, name: str) -> Sighting | None:
+        """Failures that are gone from one step to the next, while learning makes them rarer."""
+        series = chart.series(name)
+        if series.last != 1:
+            return None
+        for after in (self.after, 2 * self.after):
+            values = series.tail(RECENT + after)
+            if len(values) < RECENT + after or min(values[RECENT:]) < 1:
+                continue
+            if _failures_vanish(values[:RECENT], after):
+                before, step = statistics.fmean(values[:RECENT]), series.steps(after)[0]
+                why = "for every batch since"
+                return self._sighting(chart, before, 1.0, name, reason=why, step=step)
+        return None
 
     def _sighting(
         self,
@@ -322,7 +333,7 @@ class RewardScaleChanged(Rule):
         return Sighting("warning", f"{text}.", evidence, find_onset=partial(int, step))
 
 
-def _failures_vanish(earlier: Sequence[float], value: float) -> bool:
+def _failures_vanish(earlier: Sequence[float], after: int) -> bool:
     """Whether responses that failed before a step all succeed since it, beyond what one step does.
 
     Learning makes failures rarer from step to step. If it halved them at once, and then stopped,
@@ -331,15 +342,15 @@ def _failures_vanish(earlier: Sequence[float], value: float) -> bool:
 
     Args:
         earlier: shares of successes before the step.
-        value: the share in all readings since then.
+        after: readings since then.
     """
-    if value != 1 or min(earlier) < 0 or max(earlier) >= 1:
+    if min(earlier) < 0 or max(earlier) >= 1 or min(earlier) == max(earlier):
         return False
     usual = 1 - statistics.fmean(earlier)
     latest = 1 - statistics.fmean(earlier[-_NEAREST:])
     responses = usual * (1 - usual) / statistics.variance(earlier)
     is_level = latest >= usual / 2
-    return is_level and latest / 2 * responses * _SINCE >= _SURE_FAILURES
+    return is_level and latest / 2 * responses * after >= _SURE_FAILURES
 
 
 def _reason(name: str) -> str:

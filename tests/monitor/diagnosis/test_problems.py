@@ -332,3 +332,9 @@ def test_truncation_explains_no_fall_that_is_larger_than_its_share(cut, explains
 
 def test_wrong_old_logprobs_look_like_a_high_learning_rate():
     assert causes(finding("MIS002"), finding("OPT006")) == {"MIS002": ["OPT006"]}
+
+
+def test_truncation_takes_no_held_out_score_over_a_reward_that_is_not_lost():
+    past = finding("REW002", onset=10, last=30, active=False)
+    found = causes(finding("LEN002"), finding("REW003", "critical", onset=20), past)
+    assert "REW003" in found
