@@ -176,6 +176,9 @@ class TruncatedResponses(Rule):
         name = outcome_metric(chart)
         if name is None or not series.level(RECENT) >= self.min_rewarded_share:
             return None
+        latest = [each.tail(2 * RECENT) for each in (series, chart.series(name))]
+        if sum(map(max, latest)) <= 1:
+            return None  # the usual case, before steps are compared
         outcomes = dict(chart.series(name))
         pairs = [(share, outcomes[step]) for step, share in series if step in outcomes]
         pairs = pairs[-2 * RECENT :]

@@ -35,6 +35,9 @@ _BOUNDS = {_HIGHEST: "highest reward", "reward/min": "lowest reward"}
 _OUTCOMES = ("accuracy/train", "pass_at_k/")
 _UNDIVIDED = frozenset({"centred", "leave_one_out", "none", "gae"})
 
+_STEADY = 0.75
+"""Part of the failures of ten readings that the last three of them still have: a policy that
+learned fast may solve the rest."""
 _SURE_FAILURES = 12.0
 """Expected number of failures that chance does not hide: none of so many has a probability of
 6e-6."""
@@ -290,15 +293,13 @@ class RewardScaleChanged(Rule):
         series = chart.series(name)
         if series.last != 1:
             return None
-        for after in (self.after, 2 * self.after):
-            values = series.tail(RECENT + after)
-            if len(values) < RECENT + after or min(values[RECENT:]) < 1:
-                continue
-            if _failures_vanish(values[:RECENT], after):
-                before, step = statistics.fmean(values[:RECENT]), series.steps(after)[0]
-                why = "for every batch since"
-                return self._sighting(chart, before, 1.0, name, reason=why, step=step)
-        return None
+        values = series.tail(RECENT + self.after)
+        if len(values) < RECENT + self.after or min(values[RECENT:]) < 1:
+            return None
+        if not _failures_vanish(values[:RECENT], self.after):
+            return None
+        before = statistics.fmean(values[:RECENT])
+        return self._sighting(chart, before, 1.0, name, reason="for every batch since")
 
     def _sighting(
         self,
@@ -349,7 +350,7 @@ def _failures_vanish(earlier: Sequence[float], after: int) -> bool:
     usual = 1 - statistics.fmean(earlier)
     latest = 1 - statistics.fmean(earlier[-_NEAREST:])
     responses = usual * (1 - usual) / statistics.variance(earlier)
-    is_level = latest >= usual / 2
+    is_level = latest >= _STEADY * usual
     return is_level and latest / 2 * responses * after >= _SURE_FAILURES
 
 
