@@ -110,6 +110,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "clipped-tokens": _WRONG_RATIO, "large-kl": _WRONG_RATIO, "gradient-spike": _WRONG_RATIO,
         "entropy-rise": _WRONG_RATIO, "entropy-loss": _WRONG_RATIO, "reward-loss": _WRONG_RATIO,
         "wrong-reference": "the KL compares the same wrong log-probabilities",
+        "oversized-updates": _WRONG_RATIO,
         "plateau": "wrong ratios scale and clip the gradient", "undersized-updates": LEVEL,
     },
     "oversized-updates": {
@@ -180,7 +181,10 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "held-out-loss": "the policy optimizes the reward function instead of the task",
         "repetition": _PAID, "length-growth": _PAID,
     },
-    "reward-loss": {"zero-rewards": "after a collapse hardly any response is correct"},
+    "reward-loss": {
+        "zero-rewards": "after a collapse hardly any response is correct",
+        "held-out-loss": "the policy lost what it had learned, on held-out prompts as well",
+    },
     "cancelled-components": {
         "equal-rewards": "reward components cancel each other",
         "zero-rewards": "reward components cancel each other",

@@ -43,6 +43,10 @@ _SAME_COLLAPSE: tuple[Condition, Condition] = ("entropy-loss", "length-loss")
 """A link whose cause is dated as exactly: a reward for short responses lowers the entropy as well,
 and shortens the responses first."""
 
+_ONE_FALL: tuple[Condition, Condition] = ("reward-loss", "held-out-loss")
+"""A lost reward that explains a lost held-out score must be shown: where it is not lost, the policy
+optimizes the wrong reward."""
+
 _LIMITS: frozenset[Condition] = frozenset({"truncation", "no-end-token"})
 """Conditions that cost reward as long as they last: one that lasted long before a fall, and did not
 grow, does not explain it."""
@@ -55,12 +59,18 @@ _LEAST_GROWTH = 0.05
 """Growth of a share or a length that counts, as a part of the later level: truncated shares that
 lie near 1 can hardly grow, and change by less from batch to batch."""
 
+_PART_OF_FALL = 0.5
+"""Part of a fall that truncation must be able to explain: training on truncated responses may lower
+the others' rewards as well."""
+
 _MEASURED_UPDATES = ("optimizer/", "kl/")
 """Beginnings of the metrics that measure updates: a policy that did not move for lack of updates
 has no other explanation than a missing gradient."""
 
 
 _COMPONENTS = "reward/component/"
+_TRUNCATED = "length/truncated_rate"
+_OUTCOMES = ("accuracy/train", "reward/mean")
 
 _SHORT_LIMIT = 128
 """Tokens of a limit at which responses are cut before they answer. Two public runs had limits of 40
@@ -96,8 +106,8 @@ def is_plausible(
         path: the conditions from cause to effect, both included.
         circumstances: what else is known about the run.
     """
-    if path[0] == "constant-reward" and _is_component(cause):
-        return False  # the total still varies
+    if _lacks_link(cause, path):
+        return False
     if path[0] == "entropy-rise" and path[-1] == "truncation" and _is_cut_short(effect):
         return cause.onset_step < effect.onset_step
     if path[0] == "entropy-loss" and path[-1] == "equal-rewards" and _is_one_reward(effect):
@@ -114,8 +124,7 @@ def is_plausible(
         )
         return not is_own_doing and _climb(cause, effect, circumstances) >= _MIN_CLIMB
     if path[0] in _LIMITS and path[-1] == "reward-loss":
-        since = _began(effect, circumstances) - cause.onset_step
-        return since < _LONG_BEFORE * circumstances.stride or _grew(cause, effect, circumstances)
+        return _may_cost(cause, effect, circumstances)
     if mechanism(path) == LEVEL:
         return not _is_measured(effect)
     if path[0] == "undersized-updates":
@@ -123,6 +132,13 @@ def is_plausible(
             mechanism((condition, path[0])) for condition, _ in circumstances.alarms
         )
     return "undersized-updates" not in path[1:-1]
+
+
+def _lacks_link(cause: Finding, path: tuple[Condition, ...]) -> bool:
+    """Whether a path leads over a condition that the run does not have."""
+    if path[0] == "constant-reward" and _is_component(cause):
+        return True  # the total still varies
+    return path[-2:] == _ONE_FALL and len(path) > len(_ONE_FALL)
 
 
 def _is_cut_short(finding: Finding) -> bool:
@@ -175,6 +191,32 @@ def _is_measured(finding: Finding) -> bool:
 def _grew(cause: Finding, effect: Finding, circumstances: Circumstances) -> bool:
     """Whether what a finding measures grew with the fall that it may explain, or is unknown."""
     return not _climb(cause, effect, circumstances) < _LEAST_GROWTH * abs(_latest(cause))
+
+
+def _may_cost(cause: Finding, effect: Finding, circumstances: Circumstances) -> bool:
+    """Whether a limit on length began to cost reward with a fall, and as much as that."""
+    if _costs_less(cause, effect, circumstances):
+        return False
+    since = _began(effect, circumstances) - cause.onset_step
+    return since < _LONG_BEFORE * circumstances.stride or _grew(cause, effect, circumstances)
+
+
+def _costs_less(cause: Finding, effect: Finding, circumstances: Circumstances) -> bool:
+    """Whether a share of truncated responses that grew cannot have lowered a reward so far.
+
+    A response loses at most 1 of a reward in [0, 1] if it is truncated, so the mean falls by no
+    more than their share rises. A share that is high from the start works by what is learned.
+    """
+    if not effect.evidence or not cause.evidence or cause.evidence[0].metric != _TRUNCATED:
+        return False
+    best, now = effect.evidence[0].baseline, _latest(effect)
+    if effect.evidence[0].metric not in _OUTCOMES or best is None or not 0 <= now <= best <= 1:
+        return False
+    share = circumstances.level_before(_TRUNCATED, effect.last_step)
+    fell_back = 0.0 if share is None else max(_latest(cause) - share, 0.0)
+    climb = _climb(cause, effect, circumstances)
+    has_grown = climb >= _LEAST_GROWTH * _latest(cause)
+    return has_grown and climb - fell_back < _PART_OF_FALL * (best - now)
 
 
 def _climb(cause: Finding, effect: Finding, circumstances: Circumstances) -> float:

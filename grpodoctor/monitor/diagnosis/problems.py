@@ -56,6 +56,9 @@ damage to the policy lasts, and stays explained."""
 _ONLY_IF_SHOWN: frozenset[Condition] = frozenset({"environment-change"})
 """Conditions that no rule looks for: a path leads through one only if a finding shows it."""
 
+_AT_BEST = 0.9
+"""Part of its best level at which a reward has not fallen yet, and will not rise much."""
+
 SETTINGS = "CFG"
 """Family of the rules that judge settings and not what the run shows."""
 
@@ -408,10 +411,26 @@ def _may_explain(cause: Finding, effect: Finding, context: RunContext, began: in
     if effect.active and not cause.active and _ends_with(context, cause, effect):
         return False
     slack = ONSET_SLACK * context.stride
+    if (context.condition(cause), context.condition(effect)) == ("reward-loss", "held-out-loss"):
+        return _is_one_fall(cause, effect, context)
     if context.condition(cause) in _HOLDS_WITH_EFFECT and _is_within(cause, effect, slack):
         return False
     lasted = cause.active or cause.last_step >= effect.onset_step - slack
     return lasted and began <= effect.onset_step + slack
+
+
+def _is_one_fall(cause: Finding, effect: Finding, context: RunContext) -> bool:
+    """Whether a lost reward and a lost held-out score are one fall of the policy.
+
+    Each is dated by its own readings. Who optimizes a wrong reward raises it after the evaluations
+    began to fall; here it was at its best then, and is lost now.
+    """
+    if not (cause.active and effect.active and is_alarm(effect) and cause.evidence):
+        return False
+    outcome = cause.evidence[0]
+    level = context.level_before(outcome.metric, effect.onset_step)
+    best = outcome.baseline
+    return level is not None and best is not None and level >= _AT_BEST * best > 0
 
 
 def _hits_at_once(cause: Finding, effect: Finding, context: RunContext) -> bool:

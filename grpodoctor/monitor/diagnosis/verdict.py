@@ -235,14 +235,26 @@ def _flat(examined: str, doubt: str, evidence: RunEvidence) -> Verdict:
 def _doubt(problems: Sequence[Problem], *, rose: bool) -> str:
     """The active note that questions the reward or the setup: the verdict must not deny it.
 
+    A note may outlast the alarm that explains it.
+
     Where nothing rose, the note on that names unsolved prompts already.
     """
-    active = [problem for problem in problems if problem.cause.active]
-    active = [problem for problem in active if rose or problem.condition not in _UNSOLVED]
+    notes = [
+        (each.condition, each.cause)
+        for each in problems
+        if each.cause.active and not _is_choice(each)
+    ]
+    notes += [
+        (symptom.path[-1], symptom.finding)
+        for each in problems
+        if not each.cause.active
+        for symptom in each.symptoms
+        if symptom.path and symptom.finding.active
+    ]
     for conditions in (_CONTRADICTS_SUCCESS, _WORTH_A_WORD):
-        for problem in active:
-            if problem.condition in conditions and not _is_choice(problem):
-                return f"{problem.cause.code}: {_clause(problem.cause.summary)}"
+        for condition, note in notes:
+            if condition in conditions and (rose or condition not in _UNSOLVED):
+                return f"{note.code}: {_clause(note.summary)}"
     return ""
 
 

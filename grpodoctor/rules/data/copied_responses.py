@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
+from functools import partial
+from itertools import takewhile
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite
@@ -13,7 +15,12 @@ from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import Rate
 
 _DUPLICATES, _EXPECTED = "groups/duplicate_rate", "groups/expected_duplicate_rate"
+_HIGHEST, _LOWEST = "advantage/max", "advantage/min"
 _GAP = "mismatch/nll_gap"
+_EXACT = 1e-4
+"""Difference of two logged advantages that are one number."""
+_LARGEST_GROUP = 32
+"""Responses of a group up to which the advantage of a half tells their number."""
 _WHOLE = {"top_p": 1.0, "top_k": 0, "min_p": 0.0}
 """Settings that sample from the whole distribution."""
 _OFF = (-1, None)
@@ -28,6 +35,10 @@ class CopiedResponses(Rule):
         that their own probabilities imply. A response of probability `q` is repeated by each
         further draw with probability `q`.
 
+        Without these shares: advantages whose largest and lowest value is that of a group of four
+        or more in which half of the responses succeed, in twenty batches in a row. Independent
+        responses split into other parts as well; two responses in equal numbers of copies do not.
+
     Why it matters:
         Rows were copied: a collator or a gather hands out the same rows twice, requests share a
         seed, or a cache answers repeated prompts. A group of eight then has the information of
@@ -36,7 +47,7 @@ class CopiedResponses(Rule):
 
     Evidence it needs:
         `groups/duplicate_rate` and `groups/expected_duplicate_rate`, which need the tokens and the
-        log-probabilities of each response.
+        log-probabilities of each response. Otherwise `advantage/max` and `advantage/min`.
 
     Remedies:
         Give every request its own seed, and look for the place where rows are doubled.
@@ -54,7 +65,7 @@ class CopiedResponses(Rule):
     name: ClassVar[str] = "copied-responses"
     condition: ClassVar[Condition] = "copied-rollouts"
     summary: ClassVar[str] = "Responses of a group are copies of each other."
-    inputs: ClassVar[tuple[Need, ...]] = (_DUPLICATES, _EXPECTED)
+    inputs: ClassVar[tuple[Need, ...]] = ((_DUPLICATES, _HIGHEST),)
     remedies: ClassVar[tuple[str, ...]] = ("check-copied-rows",)
     references: ClassVar[tuple[str, ...]] = (
         "Broder 1997, On the Resemblance and Containment of Documents",
@@ -73,9 +84,17 @@ class CopiedResponses(Rule):
     """Gap between -log p of the samples and the entropy, in nats, below which the sampler is
     sharper than the learner; MIS003 notes it from there on."""
 
+    min_halves: int = 20
+    """Batches in which all groups that differ are split in half. Four independent responses that
+    differ are so with a chance of .43 at most, and all of twenty batches with 5e-8."""
+
     def examine(self, chart: Chart) -> RuleResult:
-        """Compare the two shares, batch by batch."""
+        """Compare the two shares, batch by batch, or look for groups that are split in half."""
         observed = chart.series(_DUPLICATES)
+        if not len(observed):
+            return self._halves(chart)
+        if not chart.is_fresh(_EXPECTED):
+            return NOT_LOGGED
         if not self._exceeds(observed.last, chart.value(_EXPECTED) or 0.0):
             return None  # the usual case
         settings = chart.config.settings(chart.knobs)
@@ -97,6 +116,24 @@ class CopiedResponses(Rule):
         evidence = (cite(chart, _DUPLICATES, chance), cite(chart, _EXPECTED))
         return Sighting("warning", text, evidence, find_onset=lambda: int(latest[0][0]))
 
+    def _halves(self, chart: Chart) -> RuleResult:
+        """Batches whose groups all split in half, as the advantages of the halves show."""
+        highest, lowest = chart.series(_HIGHEST), chart.series(_LOWEST)
+        size, value = chart.knobs.get("group_size"), highest.last
+        if not any(abs(value - each) <= _EXACT for each in _advantages_of_halves(size)):
+            return None  # the usual case
+        lows = dict(lowest)
+        rows = [(step, high, lows[step]) for step, high in highest if lows.get(step)]
+        halves = list(takewhile(partial(_is_half, value), reversed(rows)))
+        if len(halves) < self.min_halves:
+            return None
+        text = (
+            f"Advantages are ±{value:.3g} in {len(halves)} batches: each group splits in half, as "
+            "copies of two responses do."
+        )
+        evidence = (cite(chart, _HIGHEST), cite(chart, _LOWEST))
+        return Sighting("warning", text, evidence, find_onset=lambda: int(halves[-1][0]))
+
     def _chance_excess(self, chart: Chart) -> float:
         """The mean excess that chance does not reach; infinite if the responses are not counted."""
         reading = chart.reading(_DUPLICATES)
@@ -106,3 +143,19 @@ class CopiedResponses(Rule):
 
     def _exceeds(self, share: float, chance: float) -> bool:
         return share - chance >= self.min_excess
+
+
+def _is_half(value: float, row: tuple[int, float, float]) -> bool:
+    """Whether the largest and the lowest advantage of a batch are a value and its negative."""
+    _, high, low = row
+    return max(abs(high - value), abs(low + value)) <= _EXACT
+
+
+def _advantages_of_halves(size: object) -> list[float]:
+    """The standardized advantage of each half of a group with two rewards, for possible sizes.
+
+    The standard deviation is that of a sample: `n` responses in halves have sqrt((n - 1) / n). Two
+    responses that differ are halves by themselves.
+    """
+    sizes = [size] if isinstance(size, int) else range(4, _LARGEST_GROUP + 1, 2)
+    return [math.sqrt((each - 1) / each) for each in sizes if each >= 4 and each % 2 == 0]

@@ -6,7 +6,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import UNDECIDED, Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.heldout import low_heldout_accuracy
+from grpodoctor.rules.shared.heldout import HELD_OUT_LOSS, low_heldout_accuracy
 from grpodoctor.rules.shared.run_health import (
     CRITIC_IS_BASELINE,
     RECENT,
@@ -61,6 +61,14 @@ class AllCorrectGroups(Rule):
     code: ClassVar[str] = "GRP001"
     name: ClassVar[str] = "all-correct-groups"
     condition: ClassVar[Condition] = "solved"
+    explains: ClassVar[tuple[Condition, ...]] = (
+        "equal-rewards",
+        "constant-reward",
+        "zero-gradient",
+        "entropy-loss",
+        "diversity-loss",
+        "plateau",
+    )
     former_names: ClassVar[tuple[str, ...]] = ("zero-variance-groups-too-easy",)
     summary: ClassVar[str] = "Most groups are all-correct, so they contribute no gradient."
     inputs: ClassVar[tuple[Need, ...]] = ((_ALL_CORRECT, _ZERO_VARIANCE, INFERRED_ALL_CORRECT),)
@@ -103,6 +111,8 @@ class AllCorrectGroups(Rule):
             text = f"{shown}, but {low.noun} is only {low.level:.0%}."
             remedies: tuple[str, ...] = ("harder-prompts", "dynamic-sampling")
             remedies = remedies if low.has_risen else ("recheck-reward", *remedies)
-            return Sighting("warning", text, evidence, remedies, find_onset=onset)
+            return Sighting(
+                "warning", text, evidence, remedies, find_onset=onset, condition=HELD_OUT_LOSS
+            )
         text = f"{shown}, so they contribute no gradient."
         return Sighting("info", text, evidence, find_onset=onset)

@@ -8,12 +8,18 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
-from grpodoctor.rules.shared.heldout import is_at_risen_best
+from grpodoctor.rules.shared.heldout import (
+    REWARD_HACKING,
+    is_at_risen_best,
+    low_heldout_accuracy,
+)
 from grpodoctor.rules.shared.run_health import (
+    COLLAPSE_LOSS,
     RECENT,
     first_step_where,
     has_improved,
     is_solved,
+    outcome_lost,
     outcome_metric,
     outcome_noun,
     reading_noise,
@@ -30,6 +36,10 @@ from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 _TRUNCATED = "length/truncated_rate"
 _VISIBLE_CHANGE = 0.05
 """Change since the start that the summary states; a smaller one is noise of the batches."""
+_ALL = 0.995
+"""Part of the truncated responses that is shown as all of them."""
+_ROUNDING = 1e-6
+"""Excess of the sum of two shares over 1 that is no rounding of the log."""
 _MEDIAN_ERROR = math.sqrt(math.pi / 2 / BASELINE)
 """Standard error of the starting share, the median of so many readings, per noise of one."""
 
@@ -42,8 +52,13 @@ class TruncatedResponses(Rule):
         several times since the start of the run. The finding is critical if nearly all are
         truncated. It ends while the share falls over the whole run and the reward rises: the policy
         learns to answer within the limit. Where the prompts are solved all the same, it is a note:
-        the answer comes before the limit. A tenth or more in all parts of the run is a note too.
-        So is a growing share below a fifth while the held-out outcome rose and is at its best.
+        the answer comes before the limit. A tenth or more in all parts of the run is a note too, or
+        a twentieth if the mean length is half of the limit, which cuts ordinary responses then.
+        So is a growing share below a fifth while the held-out outcome rose and is at its best, and
+        one up to .8 if the training outcome fell meanwhile: its prompts became too hard.
+        Shares of truncated and of correct responses that exceed 1 together show that some truncated
+        ones earned the reward: a note, or a warning if they are a tenth of all responses and the
+        held-out accuracy is low.
         In a run of fewer than 40 readings, the latest three count: a share far above its lowest
         level while the outcome falls; see REW015.
 
@@ -61,7 +76,9 @@ class TruncatedResponses(Rule):
     Remedies:
         Raise the limit if memory allows. Otherwise leave truncated responses out of the loss, or
         punish length gradually before the limit. Masking removes the pressure to be brief, so watch
-        the share; it is not offered where hardly any response is complete.
+        the share; it is not offered where hardly any response is complete. Where truncated
+        responses earn the reward, read some of them: the answer precedes the limit, or the verifier
+        accepts what it cannot parse.
 
     When it is wrong:
         This is the only rule that detects a reward for length, and it does so only once responses
@@ -118,6 +135,20 @@ class TruncatedResponses(Rule):
     lasting_share: float = 0.1
     """Share for `info` if no ten readings of the run had less: a policy that learns to be brief
     would have fewer."""
+    tight_share: float = 0.05
+    """The same where the limit is not twice the mean length, and is reached in every batch."""
+    tight_mean: float = 0.5
+    """Mean length as a part of the limit from which it cuts ordinary responses: an even spread of
+    lengths up to the limit has this mean."""
+    at_limit: float = 0.9
+    """Share of the latest twenty batches whose longest response has one length."""
+    min_rewarded_share: float = 0.02
+    """Truncated share from which its sum with the outcome is examined."""
+    min_rewarded_readings: int = 5
+    """Readings of the latest twenty in which the sum exceeds 1."""
+    grave_rewarded: float = 0.1
+    """Share of all responses that are truncated and rewarded from which held-out accuracy that is
+    far below that of the training is their effect."""
     min_lasting_readings: int = 40
     """Readings for that."""
     grave_share: float = 0.8
@@ -136,8 +167,38 @@ class TruncatedResponses(Rule):
         """Take the recent share and its rise since the start, or the latest readings of both."""
         series = chart.series(_TRUNCATED)
         found = self._by_levels(chart, series)
-        is_alarm = isinstance(found, Sighting) and found.severity != "info"
-        return found if is_alarm else self._with_falling_outcome(chart, series) or found
+        if isinstance(found, Sighting) and found.severity != "info":
+            return found
+        return self._with_falling_outcome(chart, series) or self._rewarded(chart, series) or found
+
+    def _rewarded(self, chart: Chart, series: Series) -> Sighting | None:
+        """Truncated responses that earn as much as correct ones, as the sum of two shares shows."""
+        name = outcome_metric(chart)
+        if name is None or not series.level(RECENT) >= self.min_rewarded_share:
+            return None
+        latest = [each.tail(2 * RECENT) for each in (series, chart.series(name))]
+        if sum(map(max, latest)) <= 1:
+            return None  # the usual case, before steps are compared
+        outcomes = dict(chart.series(name))
+        pairs = [(share, outcomes[step]) for step, share in series if step in outcomes]
+        pairs = pairs[-2 * RECENT :]
+        excesses = [share + outcome - 1 for share, outcome in pairs]
+        if sum(each > _ROUNDING for each in excesses) < self.min_rewarded_readings:
+            return None
+        if not all(0 <= outcome <= 1 for outcome in outcomes.values()):
+            return None
+        share = statistics.fmean(share for share, _ in pairs)
+        paid = statistics.fmean(max(each, 0.0) for each in excesses)
+        part = "all" if paid >= _ALL * share else f"at least {paid / share:.0%}"
+        text = (
+            f"{share:.0%} of responses are truncated, and {part} of these earned as much as "
+            "correct ones."
+        )
+        evidence = cite_all(chart, _TRUNCATED, name, "length/mean")
+        low = low_heldout_accuracy(chart)
+        if low is None or not low.has_risen or paid < self.grave_rewarded:
+            return Sighting("info", text, evidence, ("recheck-reward", "longer-limit"))
+        return Sighting("warning", text, evidence, ("recheck-reward",), condition=REWARD_HACKING)
 
     def _with_falling_outcome(self, chart: Chart, series: Series) -> Sighting | None:
         """A share that rises in the latest readings of a short run while the outcome falls."""
@@ -181,7 +242,8 @@ class TruncatedResponses(Rule):
         text = f"{share:.0%} of responses are truncated by the length limit {steps}{change}."
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
         onset = partial(first_step_where, series, lambda value: value >= self.info_share)
-        is_mild = is_outgrown or is_solved(chart)
+        is_of_prompts = self._is_of_prompts(chart, share)
+        is_mild = is_outgrown or is_solved(chart) or is_of_prompts
         severity = "info" if is_mild else self._severity(series, share, rise)
         # Masking would leave hardly any response in the loss.
         remedies = ("longer-limit", "soft-overlong") if share >= self.grave_share else None
@@ -192,7 +254,16 @@ class TruncatedResponses(Rule):
             else:
                 text += "the end token is missing, or the limit is far too low."
             remedies = ("check-end-token", "longer-limit")
-        return Sighting(severity, text, evidence, remedies, onset)
+        return Sighting(severity, text, evidence, remedies, onset, ends_severer=is_of_prompts)
+
+    def _is_of_prompts(self, chart: Chart, share: float) -> bool:
+        """Whether the training prompts became too hard for a policy whose evaluations rise.
+
+        Its outcome fell and its responses are cut, and no limit would help.
+        """
+        if not share < self.grave_share or not _does_no_harm(chart):
+            return False
+        return outcome_lost(chart) >= COLLAPSE_LOSS
 
     def _none_ended(self, chart: Chart, series: Series) -> bool:
         """Whether the log has no response that ended, although the limit leaves room for one."""
@@ -230,7 +301,9 @@ class TruncatedResponses(Rule):
         if len(series) < self.min_lasting_readings or lowest is None:
             return None
         least = min(lowest.level, series.level(RECENT), statistics.fmean(values))
-        if not least >= self.lasting_share:
+        if not least >= self.tight_share:
+            return None
+        if not least >= self.lasting_share and not self._is_tight(chart):
             return None
         text = (
             f"{statistics.fmean(values):.0%} of responses are truncated by the length limit, and "
@@ -239,6 +312,19 @@ class TruncatedResponses(Rule):
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
         first = series.first_step
         return Sighting("info", text, evidence, ("longer-limit",), lambda: first)
+
+    def _is_tight(self, chart: Chart) -> bool:
+        """Whether the longest response of nearly all batches has one length, not twice the mean.
+
+        That length is the limit, and it cuts ordinary responses and not only those that loop.
+        """
+        longest = chart.series("length/max").tail(2 * RECENT)
+        if len(longest) < 2 * RECENT:
+            return False
+        limit = max(longest)
+        at_limit = sum(each == limit for each in longest)
+        mean = chart.series("length/mean").mean(2 * RECENT)
+        return at_limit >= self.at_limit * len(longest) and mean >= self.tight_mean * limit
 
     def _severity(self, series: Series, share: float, rise: float) -> Severity:
         if share >= self.critical_share:

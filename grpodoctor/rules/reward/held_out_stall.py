@@ -19,7 +19,7 @@ from grpodoctor.rules.shared.run_health import (
     reading_noise,
 )
 from grpodoctor.rules.shared.trend import change, start_level
-from grpodoctor.rules.shared.whole_run import quarter_means
+from grpodoctor.rules.shared.whole_run import MIN_TREND_SCORE, quarter_means
 from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift
@@ -104,9 +104,10 @@ class HeldOutStall(Rule):
         as well, and `info` otherwise. A fall of the evaluations is reported by REW003. If the
         training prompts are solved, three evaluations are enough, if the latest two are below .8
         and no higher than the first, whether they stayed or fell. From eight evaluations on, if
-        both began alike and the training prompts are solved or the reward is above .9, a rise below
-        half of the training reward's counts as none. A slow rise of a share of successes, which
-        only the whole run shows, is `info` if the evaluations share less than half of it.
+        both began alike, or the evaluations at half of the training reward or more, and the
+        training prompts are solved or the reward is above .9, a rise below half of the training
+        reward's counts as none. A slow rise of a share of successes, which only the whole run
+        shows, is `info` if the evaluations share less than half of it or fall.
 
     Why it matters:
         The policy gets better at the training prompts or at the reward function, and not at the
@@ -155,11 +156,15 @@ class HeldOutStall(Rule):
     solved_share: float = 0.5
     """Rise of the evaluations as a share of the training reward's, up to which the rise of a policy
     that solves its training prompts is mostly not the task: on prompts of one kind it is 1."""
-    slow_share: float = 0.1
+    slow_share: float = 0.05
     """Rise of the training reward, between the means of its first and last quarter, that is worth a
-    note if the evaluations rise by less than half of it: in standard deviations of a response."""
+    note if the evaluations rise by less than half of it: in standard deviations of a response. Two
+    standard errors of that difference, for two quarters of 30 batches of 100 responses."""
     similar_start: float = 0.2
     """Difference of the first evaluations and the training reward up to which both began alike."""
+    start_share: float = 0.5
+    """Part of the training reward at the start from which the evaluations are no harder task: they
+    have room to rise as well."""
     first_evaluations: int = 3
     """Evaluations that make the level at the start: a run that learns in its first steps is at its
     plateau by the fifth."""
@@ -167,7 +172,8 @@ class HeldOutStall(Rule):
     """Standard errors by which the training reward must have risen over the same steps."""
     min_share: float = 0.25
     """Minimum rise of the training reward as a share of its spread over the responses, or of its
-    level where the spread is not logged: a small rise need not show elsewhere."""
+    level where the spread is not logged: a small rise need not show elsewhere. Shares of successes
+    spread as their mean implies."""
     ceiling: float = 0.9
     """Held-out share above which little is left to gain."""
     negligible_share: float = 0.2
@@ -239,7 +245,10 @@ class HeldOutStall(Rule):
             f"{train} rose from {start:.3g} to {series.level(RECENT):.3g}, "
             f"but {name} went from {values[0]:.3g} to {values[-1]:.3g}."
         )
-        return Sighting("warning", text, (cite(chart, name, values[0]), cite(chart, train, start)))
+        evidence = (cite(chart, name, values[0]), cite(chart, train, start))
+        risen = start + self.begun_share * (series.level(RECENT) - start)
+        onset = partial(first_step_where, series, lambda value: value >= risen)
+        return Sighting("warning", text, evidence, find_onset=onset)
 
     def _lags(
         self, chart: Chart, name: str, values: list[float], start: float | None, now: float
@@ -249,7 +258,8 @@ class HeldOutStall(Rule):
             return False
         early, late = values[: self.first_evaluations], values[-len(values) // 3 :]
         before, after = statistics.median(early), statistics.median(late)
-        if abs(before - start) > self.similar_start or max(after, *values[-2:]) > LOW_ACCURACY:
+        is_similar = abs(before - start) <= self.similar_start or before >= self.start_share * start
+        if not is_similar or max(after, *values[-2:]) > LOW_ACCURACY:
             return False
         factor = math.sqrt(math.pi / 2 * (1 / len(early) + 1 / len(late)))
         error = reading_noise(chart.series(name)) * factor
@@ -261,7 +271,7 @@ class HeldOutStall(Rule):
         Prompts whose labels are wrong are learned by heart, one by one.
         """
         series, values = chart.series(train), chart.series(name).tail(WINDOW)
-        if len(values) < self.sure_evaluations or not series.trend >= self.min_rise:
+        if len(values) < self.sure_evaluations or not series.trend >= MIN_TREND_SCORE:
             return None
         if not (self._is_share(chart, name) and self._is_share(chart, train)):
             return None
@@ -271,9 +281,8 @@ class HeldOutStall(Rule):
         count = len(values) // 3
         before, after = statistics.fmean(values[:count]), statistics.fmean(values[-count:])
         error = max(reading_noise(chart.series(name)), _scatter(values)) * math.sqrt(2 / count)
-        is_fall = after < before - self.min_fall * before  # REW003 judges it
         may_rise = after - before > self.sure_errors * error
-        if is_fall or may_rise or not after - before + error < self.solved_share * (last - first):
+        if may_rise or not after - before + error < self.solved_share * (last - first):
             return None
         text = (
             f"{train} rose from {first:.3g} to {last:.3g}, "
@@ -408,4 +417,8 @@ class HeldOutStall(Rule):
         spread = chart.series("reward/std")
         if train == "reward/mean" and len(spread):
             return spread.level(RECENT)
-        return abs(chart.series(train).level(RECENT))
+        series = chart.series(train)
+        level, start = series.level(RECENT), start_level(series)
+        if start is None or not self._is_share(chart, train):
+            return abs(level)
+        return min(abs(level), _deviation(start, level))

@@ -35,6 +35,12 @@ _BOUNDS = {_HIGHEST: "highest reward", "reward/min": "lowest reward"}
 _OUTCOMES = ("accuracy/train", "pass_at_k/")
 _UNDIVIDED = frozenset({"centred", "leave_one_out", "none", "gae"})
 
+_STEADY = 0.75
+"""Part of the failures of ten readings that the last three of them still have: a policy that
+learned fast may solve the rest."""
+_SURE_FAILURES = 12.0
+"""Expected number of failures that chance does not hide: none of so many has a probability of
+6e-6."""
 _NEAREST = 3
 """Readings on each side of a step that show whether it is one."""
 
@@ -65,7 +71,8 @@ class RewardScaleChanged(Rule):
           the next, while held-out evaluations stay, or by about the same amount;
         - a mean reward that was at most 1 in every batch and is above 1 now, three times as high;
         - a mean reward that varied from batch to batch and is one higher value in every batch now:
-          a cache, or a verifier that accepts everything.
+          a cache, or a verifier that accepts everything. At 1 a smaller jump is enough, if at least
+          half of the earlier failures would show since then.
 
         Learning changes a reward within its bounds and over many steps, and a failure of the
         verifier changes the mean more than the spread.
@@ -157,7 +164,7 @@ class RewardScaleChanged(Rule):
                 self._frozen(chart, mean, means),
             ]
         is_logged = spreads or bounds or outcomes
-        found += [self._flipped(chart), self._negated(chart, mean)]
+        found += [self._flipped(chart), self._negated(chart, mean), self._vanished(chart, mean)]
         return next(filter(None, found), None if is_logged else NOT_LOGGED)
 
     def _windows(self, chart: Chart, name: str) -> _Windows | None:
@@ -281,6 +288,19 @@ class RewardScaleChanged(Rule):
             return None
         return self._sighting(chart, before, value, name, reason="for every batch since")
 
+    def _vanished(self, chart: Chart, name: str) -> Sighting | None:
+        """Failures that are gone from one step to the next, while learning makes them rarer."""
+        series = chart.series(name)
+        if series.last != 1:
+            return None
+        values = series.tail(RECENT + self.after)
+        if len(values) < RECENT + self.after or min(values[RECENT:]) < 1:
+            return None
+        if not _failures_vanish(values[:RECENT], self.after):
+            return None
+        before = statistics.fmean(values[:RECENT])
+        return self._sighting(chart, before, 1.0, name, reason="for every batch since")
+
     def _sighting(
         self,
         chart: Chart,
@@ -312,6 +332,26 @@ class RewardScaleChanged(Rule):
             text = f"{text}, and the updates with it"
         evidence = (cite(chart, name, highest), *cite_all(chart, current_metric(chart, _MEANS)))
         return Sighting("warning", f"{text}.", evidence, find_onset=partial(int, step))
+
+
+def _failures_vanish(earlier: Sequence[float], after: int) -> bool:
+    """Whether responses that failed before a step all succeed since it, beyond what one step does.
+
+    Learning makes failures rarer from step to step. If it halved them at once, and then stopped,
+    the readings since then would have this many of them: each reading covers as many responses as
+    its scatter shows, if each succeeds or fails.
+
+    Args:
+        earlier: shares of successes before the step.
+        after: readings since then.
+    """
+    if min(earlier) < 0 or max(earlier) >= 1 or min(earlier) == max(earlier):
+        return False
+    usual = 1 - statistics.fmean(earlier)
+    latest = 1 - statistics.fmean(earlier[-_NEAREST:])
+    responses = usual * (1 - usual) / statistics.variance(earlier)
+    is_level = latest >= _STEADY * usual
+    return is_level and latest / 2 * responses * after >= _SURE_FAILURES
 
 
 def _reason(name: str) -> str:

@@ -12,11 +12,13 @@ from typing import ClassVar
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.exact_shares import (
     EQUAL_SHARES,
+    SUCCESSES,
     BatchShape,
     batch_shape,
     denominator,
     equal_shares,
     shares_metric,
+    success_metric,
 )
 from grpodoctor.rules.shared.reward_components import component_means
 from grpodoctor.rules.shared.run_health import has_improved, is_near_ceiling
@@ -25,7 +27,6 @@ from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
 
-_REWARD = "reward/mean"
 _HELD_OUT = ("reward/heldout", "accuracy/heldout")
 _SAME = 0.02
 """Fall of the mean reward that counts as none: the means of few batches scatter by more."""
@@ -51,7 +52,7 @@ class RewardsIgnorePrompts(Rule):
         gradient is then noise, and the run spends compute without learning.
 
     Evidence it needs:
-        `reward/mean` with all its digits, of rewards that are 0 or 1, and
+        `reward/mean` with all its digits, of rewards that are 0 or 1, or `accuracy/train`, and
         `groups/zero_variance_rate` or `groups/effective_rate`. The size of a batch and of a group,
         from the config or as these two imply it.
 
@@ -74,7 +75,7 @@ class RewardsIgnorePrompts(Rule):
     condition: ClassVar[Condition] = "noisy-reward"
     explains: ClassVar[tuple[Condition, ...]] = ("undersized-updates",)
     summary: ClassVar[str] = "The rewards look like coin tosses: prompts do not differ in success."
-    inputs: ClassVar[tuple[Need, ...]] = (_REWARD, EQUAL_SHARES)
+    inputs: ClassVar[tuple[Need, ...]] = (SUCCESSES, EQUAL_SHARES)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
     references: ClassVar[tuple[str, ...]] = ("doi.org/10.1111/j.2517-6161.1948.tb00014.x",)
     persistence: ClassVar[int] = 2
@@ -117,7 +118,8 @@ class RewardsIgnorePrompts(Rule):
 
         A policy that improves makes the easy prompts all-correct, and so keeps the groups alike.
         """
-        reward = chart.series(_REWARD)
+        name = success_metric(chart)
+        reward = chart.series(name)
         flat, means = equal_shares(chart), reward.tail(WINDOW)
         count = min(len(flat), len(means))
         if count < 2 * self.halves or not _are_binary(means[-count:], shape):
@@ -142,19 +144,20 @@ class RewardsIgnorePrompts(Rule):
                 f"Since step {step} groups look like coin tosses: {since.share:.0%} without "
                 f"variance, {since.expected(usual):.0%} if prompts differed as before."
             )
-            evidence = cite_all(chart, shares_metric(chart), _REWARD)
+            evidence = cite_all(chart, shares_metric(chart), name)
             return Sighting("warning", text, evidence, find_onset=partial(int, step))
         return None
 
     def _from_the_start(self, chart: Chart, shape: BatchShape) -> Sighting | None:
-        reward = chart.series(_REWARD)
+        name = success_metric(chart)
+        reward = chart.series(name)
         shares = equal_shares(chart)
         means = reward.tail(len(shares))
         if min(len(shares), len(means)) < self.min_readings or not _are_binary(means, shape):
             return None
         if is_near_ceiling(reward) or has_improved(chart) is not False:
             return None
-        if any(has_risen(chart.series(name)) for name in _HELD_OUT):
+        if any(has_risen(chart.series(heldout)) for heldout in _HELD_OUT):
             return None
         moved, error = change(reward)
         if moved < -self.min_fall_errors * error:
@@ -172,7 +175,7 @@ class RewardsIgnorePrompts(Rule):
             f"reward does not rise from {statistics.fmean(means):.2g}."
         )
         first_step = reward.first_step
-        evidence = cite_all(chart, shares_metric(chart), _REWARD)
+        evidence = cite_all(chart, shares_metric(chart), name)
         return Sighting("warning", text, evidence, find_onset=lambda: first_step)
 
 
@@ -221,8 +224,10 @@ def _is_sum(chart: Chart) -> bool:
     """Whether the reward has several components, or differs from the share of correct responses."""
     if len(component_means(chart)) > 1:
         return True
-    accuracy = chart.series("accuracy/train")
-    return len(accuracy) > 0 and abs(accuracy.last - chart.series(_REWARD).last) > _DIGITS
+    reward, accuracy = map(chart.series, SUCCESSES)
+    if not len(reward) or not len(accuracy):
+        return False
+    return abs(accuracy.last - reward.last) > _DIGITS
 
 
 def _are_binary(means: list[float], shape: BatchShape) -> bool:

@@ -13,7 +13,8 @@ from grpodoctor.runs.estimators import implied_count
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.knobs import Setting
 
-_REWARD = "reward/mean"
+SUCCESSES = ("reward/mean", "accuracy/train")
+"""Metrics that are exact means of 0 and 1 over the responses of a batch; best first."""
 _ZERO_VARIANCE = ZERO_VARIANCE_METRICS[0]
 EQUAL_SHARES = (_ZERO_VARIANCE, "groups/effective_rate")
 """Metrics that count the groups without variance: the second one counts the others."""
@@ -41,7 +42,7 @@ def batch_shape(chart: Chart) -> BatchShape | None:
     group, prompts = (_count(chart.knobs.get(name)) for name in ("group_size", "prompts_per_batch"))
     if group and prompts:
         return BatchShape(group * prompts, group)
-    first = chart.series(_REWARD).head(WINDOW)
+    first = chart.series(success_metric(chart)).head(WINDOW)
     responses = _responses(tuple(first)) if len(first) >= _FEWEST else None
     if responses is None:
         return None
@@ -53,6 +54,11 @@ def batch_shape(chart: Chart) -> BatchShape | None:
     if groups < 2 or groups == responses or responses % groups:
         return None
     return BatchShape(responses, responses // groups)
+
+
+def success_metric(chart: Chart) -> str:
+    """The reward, or the accuracy of a log that has no reward of all responses."""
+    return next((name for name in SUCCESSES if len(chart.series(name))), SUCCESSES[0])
 
 
 def shares_metric(chart: Chart) -> str:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from grpodoctor.rules.shared.run_health import RECENT, current_metric, level_at
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
+from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 from grpodoctor.vocabulary.plain_names import PLAIN_NAMES
 
@@ -22,6 +23,11 @@ def heldout_metrics(chart: Chart) -> list[str]:
     sets = sorted(name for name in chart.names() if name.startswith(f"{mean}/set/"))
     return [mean, *(name for name in sets if len(sets) > 1 and chart.is_fresh(name))]
 
+
+HELD_OUT_LOSS: Condition = "held-out-loss"
+"""Training prompts that are solved while held-out ones are not."""
+REWARD_HACKING: Condition = "reward-hacking"
+"""The reason of such a difference, where the log shows what the reward pays for."""
 
 LOW_ACCURACY = 0.8
 """Held-out accuracy below which training prompts that are all solved are no success."""

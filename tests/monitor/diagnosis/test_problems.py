@@ -296,3 +296,45 @@ def test_a_short_rise_of_entropy_is_no_cause_of_what_came_before_and_stays():
     assert causes(length, entropy) == {"LEN006": [], "ENT002": []}
     for shown in (replace(entropy, last_step=195), replace(entropy, onset_step=70)):
         assert causes(length, shown) == {"ENT002": ["LEN006"]}
+
+
+def fallen(code, metric, onset, best, now):
+    shown = Evidence(metric, 100, now, baseline=best, median=now)
+    return replace(finding(code, onset=onset), evidence=(shown,))
+
+
+@pytest.mark.parametrize(("then", "is_one"), [(0.8, True), (0.5, False)])
+def test_a_lost_reward_and_a_lost_held_out_score_are_one_fall(then, is_one):
+    """Evaluations fall from step 40 on. A reward that is optimized instead would rise after it."""
+    reward = fallen("REW002", "reward/mean", 75, 0.82, 0.4)
+    heldout = fallen("REW003", "accuracy/heldout", 40, 0.8, 0.4)
+    found = causes(reward, heldout, level_before=lambda *_: then)
+    assert found == ({"REW002": ["REW003"]} if is_one else {"REW002": [], "REW003": []})
+
+
+@pytest.mark.parametrize(
+    ("cut", "explains"), [(0.6, True), (0.2, False)], ids=["as far as it fell", "less"]
+)
+def test_truncation_explains_no_fall_that_is_larger_than_its_share(cut, explains):
+    share = Evidence("length/truncated_rate", 100, cut, baseline=0.0, median=cut)
+    truncated = replace(finding("LEN002"), evidence=(share,))
+    fall = fallen("REW002", "accuracy/train", 12, 0.86, 0.2)
+
+    def level_before(metric, step):
+        return (cut if step > 50 else 0.0) if metric == "length/truncated_rate" else None
+
+    found = causes(truncated, fall, level_before=level_before)
+    assert found["LEN002"] == (["REW002"] if explains else [])
+    # A reward on another scale falls by any amount.
+    other = fallen("REW002", "reward/mean", 12, 8.6, 2.0)
+    assert causes(truncated, other, level_before=level_before)["LEN002"] == ["REW002"]
+
+
+def test_wrong_old_logprobs_look_like_a_high_learning_rate():
+    assert causes(finding("MIS002"), finding("OPT006")) == {"MIS002": ["OPT006"]}
+
+
+def test_truncation_takes_no_held_out_score_over_a_reward_that_is_not_lost():
+    past = finding("REW002", onset=10, last=30, active=False)
+    found = causes(finding("LEN002"), finding("REW003", "critical", onset=20), past)
+    assert "REW003" in found

@@ -36,6 +36,16 @@ def test_a_note_that_questions_the_reward_is_part_of_the_verdict(rose):
     assert "but note" not in verdict_of([over], EVIDENCE, "").line
 
 
+def test_a_note_that_outlasts_the_alarm_before_it_is_part_of_the_verdict():
+    longer = problem("LEN006", "length-growth", last=30, active=False)
+    note = finding("REW002", severity="info")
+    symptom = Symptom(note, ("length-growth", "truncation", "reward-loss"))
+    verdict = verdict_of([replace(longer, symptoms=(symptom,))], EVIDENCE, "")
+    assert f"but note REW002: {note.summary}" in verdict.line
+    over = replace(symptom, finding=note.resolved())
+    assert "but note" not in verdict_of([replace(longer, symptoms=(over,))], EVIDENCE, "").line
+
+
 @pytest.mark.parametrize("condition", ["wrong-advantages", "engine-mismatch", "length-growth"])
 def test_a_note_on_what_success_does_not_cause_is_part_of_the_verdict(condition):
     note = problem("GRP005", condition, severity="info")
