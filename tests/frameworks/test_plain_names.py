@@ -22,8 +22,8 @@ NAMES: Mapping[str, str] = {
     "reward/mean": """reward mean_reward avg_reward average_reward reward_mean train_reward
         rollout_reward batch_reward_mean episode_return score mean_score raw_reward task_reward
         total_reward""",
-    "accuracy/train": """accuracy acc train_acc answer_accuracy win_rate success_rate solve_rate
-        correct_rate pass_rate frac_correct fraction_correct exact_match task_success
+    "accuracy/train": """accuracy acc train_acc answer_accuracy win_rate winrate success_rate
+        solve_rate correct_rate pass_rate frac_correct fraction_correct exact_match task_success
         rollout_accuracy mean_accuracy""",
     "accuracy/heldout": """eval_accuracy val_acc test_accuracy_mean validation_success_rate
         heldout_accuracy dev_acc eval/accuracy val/win_rate test/pass_rate eval/pass@1""",

@@ -45,6 +45,7 @@ IDS = {
     "check-copied-rows",
     "check-end-token",
     "check-kl-sign",
+    "check-loading",
     "check-loss-mask",
     "check-reference",
     "check-resume",

@@ -105,6 +105,16 @@ def test_entropy_near_that_of_noise_needs_no_comparison() -> None:
     assert Patient(steps(12, {ENTROPY: noisy(2.0, 0.1, 1)})).findings("ENT002") == []
 
 
+def test_noise_from_the_first_reading_on_is_no_work_of_updates() -> None:
+    """A public run: 10.82 nats, ln 50,257, from the first step on, at a gradient of 0."""
+    loaded = Patient(steps(12, {ENTROPY: noisy(10.8, 0.01, 1)})).finding("ENT002")
+    assert loaded.remedies[0] == "check-loading"
+    assert "since the first reading" in loaded.summary
+    exploded = Patient(steps(40, {ENTROPY: noisy(ramp(1.0, 9.8, 20), 0.1, 1)})).finding("ENT002")
+    assert exploded.remedies[0] == "lower-learning-rate"
+    assert "since" not in exploded.summary
+
+
 def test_an_entropy_beyond_any_vocabulary_is_that_of_a_response() -> None:
     """A public script logs the sum over the tokens of a response, 86 to 35 nats."""
     for course in (ramp(86.0, 35.0, 28), ramp(35.0, 120.0, 28)):

@@ -248,6 +248,25 @@ def test_a_prompt_that_is_too_hard_is_no_outage_of_batches_of_one_group(wrong: f
     assert patient({REWARD: outages(30, 50)[REWARD], FLAT: 0.3}).finding("REW019")
 
 
+def test_outages_end_once_equal_rewards_show_that_each_batch_is_one_group() -> None:
+    """A public run: no group was equal in 16 steps with three low batches; later nearly all were.
+
+    The prompts that earned little were too hard, which its equal groups show only afterwards.
+    """
+    draw = random.Random(5)
+    early = {5: 0.21, 9: 0.11, 13: 0.02}
+    course = [early.get(step, draw.uniform(0.75, 1.1)) for step in range(17)]
+    late = [0.2 if step % 11 == 0 else 1.2 if step % 5 else 1.08 for step in range(100)]
+    rewards = course + late
+    equal = [0.0] * 17 + [float(value in (0.2, 1.2)) for value in late]
+    curves: dict[str, Curve] = {
+        REWARD: lambda step: rewards[step],
+        FLAT: lambda step: equal[step],
+    }
+    assert patient(curves, count=17).finding("REW019").active
+    assert not patient(curves, count=60).finding("REW019").active
+
+
 def test_the_median_of_few_responses_does_not_hide_those_that_fail() -> None:
     """Batches of two: the usual reward is 1, and a twelfth of the responses fails."""
 

@@ -155,6 +155,23 @@ def test_batches_cut_as_a_whole_give_the_limit_away() -> None:
     assert early(5.0).findings("LEN003") == []
 
 
+def test_a_limit_that_shows_late_dates_the_finding_to_the_first_lengths_near_it() -> None:
+    """A public run: 192 of 200 tokens from the start, three whole batches by step 84."""
+    cut = {60, 75, 84}
+
+    def near(step: int) -> float:
+        return 200.0 if step in cut else 190 + step % 5 + step / 1000
+
+    finding = early(near, count=100).finding("LEN003")
+    assert finding.onset_step <= 2
+    assert "averaged exactly 200 tokens" in finding.summary
+
+    def grown(step: int) -> float:
+        return near(step) if step >= 40 else 120 + step % 5 + step / 1000
+
+    assert 35 <= early(grown, count=100).finding("LEN003").onset_step <= 45
+
+
 def test_counted_truncation_is_left_to_its_rule() -> None:
     patient = run({ALL: 3400.0, CUT: 0.9})
     assert patient.findings("LEN003") == []

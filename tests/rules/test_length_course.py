@@ -68,6 +68,21 @@ def test_a_format_that_is_learned_shortens_without_a_finding() -> None:
     assert run(shrinking(flat(), last=150)).findings("LEN005") == []
 
 
+def test_a_start_of_prompts_with_long_answers_is_no_shrinkage() -> None:
+    """A public run: 147, 338 and 353 tokens first, then 70 to 310 by prompt throughout."""
+    usual = (110, 95, 230, 105, 300, 90, 100, 215, 85, 108, 112)
+
+    def by_prompt(step: int) -> float:
+        return (150, 338, 353)[step] if step < 3 else usual[step % 11]
+
+    assert run({LENGTH: by_prompt, REWARD: flat()}).findings("LEN005") == []
+
+    def collapsed(step: int) -> float:
+        return (150, 338, 353)[step] if step < 3 else usual[step % 2]
+
+    assert run({LENGTH: collapsed, REWARD: flat()}).finding("LEN005").severity == "warning"
+
+
 def test_a_shrinkage_within_the_first_ten_steps_has_no_healthy_baseline() -> None:
     """A public run: 477 to 110 tokens, reward -2.1 to a constant -1."""
     curves: dict[str, Curve] = {

@@ -30,7 +30,7 @@ _GOLDS = ("gold", "gold_reward", "gold_score", "true_reward")
 """What is optimized, and what it stands for, in the terms of Gao et al. 2022: the gold reward takes
 no part in training, as a held-out measure."""
 _ACCURACIES = ("accuracy", "accuracies", "acc", "answer_accuracy", "correct_rate", "solve_rate",
-               "success_rate", "win_rate", "pass_rate", "exact_match", "frac_correct",
+               "success_rate", "win_rate", "winrate", "pass_rate", "exact_match", "frac_correct",
                "fraction_correct", "correct_fraction", "correct_ratio", "solved_rate",
                "task_success", "pass_at_1", "pass1", "success", "solved", "correct", "correct_answer_rate",
                "answer_correct_rate", "final_answer_accuracy", "pass@1")

@@ -35,7 +35,8 @@ class EntropyExplosion(Rule):
         critical if accuracy or reward fell as well. If accuracy or reward rose, the finding is
         `info` and requires a larger rise of entropy. It is `info` as well if the policy is still
         nearly greedy, below .325 nats per token. Without any comparison, entropy near that of a
-        uniform choice among all tokens is critical: the policy writes noise.
+        uniform choice among all tokens is critical: the policy writes noise. If it did so at the
+        first reading, no update is the cause, and the weights were probably not loaded.
 
     Why it matters:
         Reinforcement learning with a useful signal lowers entropy or leaves it unchanged. Rising
@@ -117,8 +118,7 @@ class EntropyExplosion(Rule):
         if level > self.largest_entropy:
             return _NOT_PER_TOKEN
         if level >= self.noise_entropy and len(series) >= _LATEST:
-            text = f"Entropy is {level:.1f} nats per token, so the policy writes noise."
-            return Sighting("critical", text, cite_all(chart, name, outcome_metric(chart)))
+            return self._noise(chart, name, level)
         multiple = self._multiple(series, level)
         if start is None or multiple is None:
             return None
@@ -131,6 +131,15 @@ class EntropyExplosion(Rule):
         usual = start.level + self.usual_spreads * start.spread
         onset = partial(_began, series, usual, (start.level, level))
         return Sighting(severity, text, evidence, find_onset=onset)
+
+    def _noise(self, chart: Chart, name: str, level: float) -> Sighting:
+        """Entropy that needs no comparison. An update is its cause only if it was lower before."""
+        start, remedies, since = chart.series(name).opening, None, ""
+        if start is not None and start.level >= self.noise_entropy:
+            remedies, since = ("check-loading", *self.remedies), " since the first reading"
+        text = f"Entropy is {level:.1f} nats per token{since}, so the policy writes noise."
+        evidence = cite_all(chart, name, outcome_metric(chart))
+        return Sighting("critical", text, evidence, remedies)
 
     def _multiple(self, series: Series, level: float) -> float | None:
         """Entropy as a multiple of its starting value; None if it has not risen enough."""

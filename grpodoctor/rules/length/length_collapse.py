@@ -97,6 +97,9 @@ class LengthCollapse(Rule):
         level = series.level(RECENT)
         if len(series) < self.min_readings or level > self.collapsed_share * start:
             return None
+        start = self._lasting_start(series, start, level)
+        if level > self.collapsed_share * start:
+            return None
         severity = self._severity(chart, level / start)
         if severity is None or is_solved(chart):
             return None
@@ -116,6 +119,18 @@ class LengthCollapse(Rule):
         """The longer of the two starting values: a run can collapse within its first ten steps."""
         levels = [each.level for each in (series.opening, series.baseline) if each is not None]
         return max(levels, default=None)
+
+    def _lasting_start(self, series: Series, start: float, level: float) -> float:
+        """The start that a collapse is judged by, in tokens.
+
+        The first three readings may be of prompts with long answers. Then lengths half way back to
+        them recur in the later half of the run, which they do not after a collapse.
+        """
+        baseline = series.baseline
+        if baseline is None or baseline.level >= start:
+            return start
+        later = series.tail(len(series) // 2)
+        return baseline.level if max(later) >= (start + level) / 2 else start
 
     def _severity(self, chart: Chart, share: float) -> Severity | None:
         if outcome_lost(chart) >= self.critical_loss:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
@@ -102,6 +103,7 @@ class LengthNearLimit(Rule):
         if not limit or series.level(self.min_readings) > limit:
             return None  # another limit was in force
         share_at_limit, ending, remedies = self._share_at(series, limit), "", None
+        shows_late = False
         if share_at_limit >= self.all_batches_share:
             batches = f"{share_at_limit:.0%} of batches {in_steps(series, 2 * RECENT)}"
             text = f"Every response is {limit:g} tokens long in {batches}"
@@ -110,7 +112,7 @@ class LengthNearLimit(Rule):
                 f"Several batches averaged exactly {limit:g} tokens {_steps_at(series, limit)}, so "
                 "probably every response in them was truncated"
             )
-            source = ""
+            source, shows_late = "", level >= self.near_limit_share * limit
         elif level >= self.near_limit_share * limit:
             length = f"Length {in_steps(series, 2 * RECENT)}"
             text = f"{length} averages {level / limit:.0%} of the limit of {limit:g} tokens"
@@ -125,11 +127,8 @@ class LengthNearLimit(Rule):
             severity = "warning"
         known_from = f" ({source})" if source else ""
         text = f"{text}{known_from}{ending}; truncation is not logged."
-        onset = None
-        if source == _LONGEST:
-            onset = partial(_first_at, chart.series(_MAX), limit)
-        elif series.window_max() > limit:
-            onset = partial(_first_below, series, limit)  # the limit was lowered
+        near = self.near_limit_share * limit if shows_late else None
+        onset = _onset(chart, limit, near, is_longest=source == _LONGEST)
         return Sighting(severity, text, cite_all(chart, _MEAN, _MAX), remedies, onset)
 
     def _none_ends(self, series: Series, limit: float) -> bool:
@@ -190,3 +189,27 @@ def _first_at(longest: Series, limit: float) -> int:
 def _first_below(lengths: Series, limit: float) -> int:
     """The step since which the mean length has been within the limit."""
     return first_step_where(lengths, lambda value: value <= limit)
+
+
+def _onset(
+    chart: Chart, limit: float, near: float | None, *, is_longest: bool
+) -> Callable[[], int] | None:
+    """How to date the finding, None for its first sighting.
+
+    Args:
+        chart: the run.
+        limit: the length limit in tokens.
+        near: the length that counts as near a limit that shows late.
+        is_longest: whether the usual longest response is the limit.
+    """
+    means = chart.series(_MEAN)
+    if is_longest:
+        return partial(_first_at, chart.series(_MAX), limit)
+    if means.window_max() > limit:
+        return partial(_first_below, means, limit)  # the limit was lowered
+    return None if near is None else partial(_first_near, means, near)
+
+
+def _first_near(lengths: Series, near: float) -> int:
+    """The step since which the mean has been near a limit that only batches at it give away."""
+    return first_step_where(lengths, lambda value: value >= near)

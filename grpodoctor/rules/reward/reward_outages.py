@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.base import RECOVERED, Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.outages import (
     BESIDE_TREND,
     FULL_SHARE,
@@ -112,6 +112,8 @@ class RewardOutages(Rule):
         # The usual reward is at most the highest one, so most runs need no median.
         if series.window_min() > max(BESIDE_TREND * series.window_max(), 0.0):
             return None
+        if self._is_one_group(chart, name, self.least_share * series.level(WINDOW)):
+            return RECOVERED  # also if early batches had no equal group to show it
         return self._around_one_level(chart, name) or self._beside_trend(chart, name)
 
     def _beside_trend(self, chart: Chart, name: str) -> Sighting | None:

@@ -23,6 +23,8 @@ _MOST_RUNS = 128
 _EXTREMES = ("__MIN", "__MAX")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 _DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+(?:[eE][+-]?\d+)?")
+_PROGRESS = re.compile(r"(?:train/)?(?:global)?_?(?:step|iter|iteration|epoch|episode|update)s?")
+"""Columns that tell where in a run a row is."""
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 
@@ -168,6 +170,12 @@ def _run_of_table(run: str, names: list[str], *, named: bool) -> RunOfTable:
     return RunOfTable(run if named else "", columns, own)
 
 
+def lists_runs(header: str) -> bool:
+    """Whether a table has one row per run: the names, settings and last values that W&B lists."""
+    names = [name.strip().strip('"') for name in header.split(delimiter_of(header))]
+    return names[0] == "Name" and not any(_PROGRESS.fullmatch(name.lower()) for name in names)
+
+
 def delimiter_of(header: str) -> str:
     """Return the character that separates the columns of a header."""
     return max(_DELIMITERS, key=header.count)
@@ -177,7 +185,7 @@ def _claims(path: Path, head: bytes) -> bool:
     if path.suffix.lower() not in (".csv", ".tsv") or b"\0" in head[:_LONGEST_HEADER]:
         return False
     header = head[:_LONGEST_HEADER].partition(b"\n")[0].decode("utf-8-sig", "replace")
-    return 1 <= header.count(delimiter_of(header)) < MOST_KEYS
+    return 1 <= header.count(delimiter_of(header)) < MOST_KEYS and not lists_runs(header)
 
 
 FORMAT = LogFormat("csv", 40, _claims, CommaSeparated)

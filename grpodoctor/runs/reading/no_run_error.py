@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from grpodoctor.errors import NoLogError, RunError, name_some
+from grpodoctor.runs.log_formats.csv import lists_runs
 from grpodoctor.runs.log_formats.decoding.exceptions import (
     exception_in,
     is_of_signal,
@@ -34,6 +35,7 @@ _TAIL = 512 * 1024
 """Bytes at the end of a log that are searched for an exception."""
 _LONGEST_SUMMARY = 1024 * 1024
 """Bytes of a JSON document that is parsed to describe it."""
+_TABLES = (".csv", ".tsv")
 _TEXT_LOGS = (".log", ".txt", ".out", ".err")
 """Names under which the output of a program is saved."""
 _MAX_SEARCHED = 64
@@ -94,6 +96,12 @@ def _text_error(path: Path) -> RunError:
     error = _last_exception(path)
     if error:
         return _no_step_error(path, f"the program stopped with {error}")
+    if path.suffix.lower() in _TABLES and lists_runs(_first_line(path)):
+        return NoLogError(
+            "no readable log; the table has one row for each run, not for each step",
+            where=str(path),
+            remedy="export the history of one run, or pass the run's directory",
+        )
     keys = _keys_of_summary(path)
     if keys:
         return NoLogError(
@@ -102,6 +110,11 @@ def _text_error(path: Path) -> RunError:
             remedy=_log_next_to(path),
         )
     return _error(path, "the file is in no known format and has no line with a step")
+
+
+def _first_line(path: Path) -> str:
+    with open_regular(path) as file:
+        return file.read(_HEAD).partition(b"\n")[0].decode("utf-8-sig", "replace")
 
 
 def _log_next_to(path: Path) -> str:

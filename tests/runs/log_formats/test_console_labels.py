@@ -71,6 +71,17 @@ def test_a_mean_reward_with_a_step_is_a_row(line: str, step: int, key: str, tmp_
     assert rows_of("Turn 1: reward=0.03 fixed=False\n", tmp_path) == []
 
 
+def test_a_number_in_parentheses_by_itself_is_a_value(tmp_path: Path) -> None:
+    """A public notebook of RLHF prints the mean reward so."""
+    text = "".join(
+        f"step {step} -- mean_reward: ({step / 10 - 1:.3g}) -- decoding 5 samples:\n"
+        for step in range(20)
+    )
+    steps = list(open_run(written(text, tmp_path)).steps)
+    assert [each.step for each in steps] == list(range(20))
+    assert scalar(steps[3].values["reward/mean"]) == -0.7
+
+
 def test_the_rewards_of_a_group_are_read_where_the_line_has_a_step(tmp_path: Path) -> None:
     text = (
         "[step 1/200] correct=3/4 rewards=['0.80', '0.80', '0.00', '0.80'] loss=-0.0051\n"

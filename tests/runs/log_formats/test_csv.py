@@ -74,6 +74,22 @@ def test_a_table_of_more_runs_than_are_read_says_so(tmp_path: Path) -> None:
     assert "has 130 runs; the first 128 are read" in note
 
 
+def test_a_list_of_runs_is_no_run(tmp_path: Path) -> None:
+    """W&B exports its table of runs as well: one row per run with its settings and last values."""
+    path = tmp_path / "export.csv"
+    path.write_text(
+        '"Name","State","every_n_steps","accuracy"\n'
+        + "".join(f'"run {run}","finished","0.1","0.{run + 10}"\n' for run in range(30)),
+        encoding="utf-8",
+    )
+    with pytest.raises(RunError, match="one row for each run") as raised:
+        open_run(path)
+    assert "history of one run" in str(raised.value)
+    history = path.read_text(encoding="utf-8").replace("every_n_steps", "Step")
+    path.write_text(history, encoding="utf-8")
+    assert list(open_run(path).steps)
+
+
 def test_a_run_that_has_ended_has_no_rows(tmp_path: Path) -> None:
     text = "Step,one - reward,two - reward\n1,0.5,0.9\n2,,0.8\n"
     assert [row.texts["run"] for row in rows_of(text, tmp_path)] == ["one", "two", "two"]

@@ -85,6 +85,8 @@ _COUNTER = re.compile(
     r"(?:step|iter|iteration|update|batch|microbatch|rollout|episode|round|epoch|it)s?$",
     re.IGNORECASE,
 )
+_IN_PARENTHESES = re.compile(rf"(: |=)\(({NUMBER})\)")
+"""`mean_reward: (-0.28)`, a number that stands in parentheses by itself."""
 _REWARD_LIST = re.compile(r"\brewards?\s?[:=]\s{0,4}\[([^\]\[]{1,2000})\]", re.IGNORECASE)
 """`rewards=['0.80', '0.01']`: the rewards of one group."""
 _MEAN_REWARD = re.compile(r"line/(?:(?:avg|average|mean)_reward|reward_(?:avg|average|mean))")
@@ -154,11 +156,14 @@ _MAX_LINE = 200_000
 def visible_segments(line: str) -> list[str]:
     """Split a line at carriage returns into the texts that a terminal shows one after another.
 
-    Colors and the prefixes of Ray, SkyPilot and loggers are removed.
+    Colors, the prefixes of Ray, SkyPilot and loggers, and parentheses around a number alone are
+    removed.
     """
     text = line[:_MAX_LINE]
     if "\x1b" in text:
         text = _ANSI.sub("", text)
+    if ": (" in text or "=(" in text:
+        text = _IN_PARENTHESES.sub(r"\1\2", text)
     segments = text.split("\r") if "\r" in text else [text]
     if "pid=" in text:
         segments = [_RAY.sub("", _JOB.sub("", segment)) for segment in segments]
