@@ -54,6 +54,12 @@ _BY_NAME: dict[str, ComputedCause] = {
         "kv-cache", "The {side}'s key-value cache is quantized", "keys and values in {value}",
         'Keep the cache in the precision of the model (vLLM: kv_cache_dtype="auto").',
     ),
+    "attention_weights": _cause(
+        "attention-precision", "The {side} multiplies values in another precision",
+        "attention weights in {value}",
+        "Use an attention kernel that keeps the weights of the keys in the precision of the model, "
+        "or the same kernel on both sides.",
+    ),
     "head_order": _cause(
         "head-order", "The {side} assigns query heads to other key-value heads",
         "query heads in another order",

@@ -49,6 +49,8 @@ def described(edit: Edit) -> str:
     name, value = edit[0], json.loads(edit[1])
     if name == "logit_bias" and all(bias <= _BANNED for _, bias in value):
         return f"the tokens {', '.join(str(token) for token, _ in value)} banned"
+    if name == "kv_cache" and " in " in value:
+        return str(value)
     if name in _PAIRED:
         return _PAIRED[name](str(value[0])).format(shown(value[1]))
     if name in _WORDED:

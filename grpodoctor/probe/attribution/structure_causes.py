@@ -100,8 +100,9 @@ STRUCTURE: dict[str, ComputedCause] = {
         "adapter", "The {side} applies parts of the LoRA adapter with different factors",
         "{value}",
         "At a factor of 0 the engine drops this part without a word: check that it supports the "
-        "adapter's target modules under these names (vLLM: lora_target_modules). Otherwise compare "
-        "alpha, rank and scaling of this part; or merge the adapter.",
+        "adapter's target modules under these names (vLLM: lora_target_modules) and its rank "
+        "(max_lora_rank). Otherwise compare alpha, rank and scaling of this part; or merge the "
+        "adapter.",
     ),
     "experts_from": ComputedCause(
         "expert-order", "The {side} gives experts the weights of other ones", "{value}",

@@ -27,6 +27,7 @@ from hf.what_if import (
     weight_layout,
     wiring,
 )
+from hf.what_if.attention import CACHED
 from hf.what_if.modules import activations, biases, layers, norms, owners_of
 from hf.what_if.numerics import owned_weights
 from hf.what_if.positions import rotary_modules
@@ -58,12 +59,14 @@ _SITE_BOUNDS = (0.3, 1.0, 3.0)
 _HALVES = ("bfloat16", "float16")
 _CACHES = ("int8", "int8/column", "int8/tensor", "int4", "int4/column", "fp8", "fp8/tensor",
            "fp8/row", "fp8_e5m2", "bfloat16", "float16")  # fmt: skip
+_WEIGHTS_OF_KEYS = ("bfloat16", "float16", "fp8", "fp8/row", "fp8_e5m2", "int8")
 _ROUNDINGS = ("bfloat16", "float16", "int8", "int8/tensor", "int4", "int4/group16", "int4/group32",
               "int4/group64", "int4/group128", "int4/zero16", "int4/zero32", "int4/zero64",
               "int4/zero128", "mxfp4", "nvfp4", "fp8", "fp8/row", "fp8/tensor", "fp8/block16",
               "fp8/block32", "fp8/block64", "fp8/block128", "fp8/transposed16", "fp8/transposed32",
               "fp8/transposed64", "fp8/transposed128")  # fmt: skip
-_MULTIPLIED = ("int8", "fp8/row", "fp8/tensor", "fp8/block64", "fp8/block128")
+_MULTIPLIED = ("int8", "int8/tensor", "fp8/row", "fp8/tensor", "fp8/block16", "fp8/block32",
+               "fp8/block64", "fp8/block128")  # fmt: skip
 """Formats in which engines multiply weights and activations."""
 _SINK_SHIFTS = (-2.0, -math.log(2), math.log(2), 1.0, 2.0)
 """ln 2: a sink is counted twice, or half."""
@@ -170,7 +173,9 @@ def _attention(model: Any) -> _Listed:
     yield "attention_scale", _FACTORS, "number"
     yield "attention_soft_cap", _CAPS, "number"
     yield "attention_soft_cap", [0.0], "choice"
-    yield "kv_cache", _CACHES, "choice"
+    alone = [f"{each} in {form}" for each in CACHED for form in _CACHES]
+    yield "kv_cache", [*_CACHES, *alone], "choice"
+    yield "attention_weights", _WEIGHTS_OF_KEYS, "choice"
     yield "kv_saturation", _LIMITS, "number"
     yield "head_order", ["tiled", "reversed", "next"], "choice"
     yield "open_prompt", [True], "choice"
@@ -302,7 +307,7 @@ def _modules(model: Any) -> _Listed:
 
 def _routing(model: Any) -> _Listed:
     if Routers(model):
-        forms = [f"{form}{part}" for form in ("bfloat16", "float16") for part in ("", "/inputs")]
+        forms = [f"{form}{part}" for form in _HALVES for part in ("", "/inputs")] + ["fp8", "int8"]
         yield "router_precision", forms, "choice"
         yield "router_place", routing.score_places(model), "choice"
         yield "router_groups", ["best", "two"], "choice"

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from hf.what_if.modules import layers
 
-_GATE_UP = re.compile(r"(gate_up|gate_and_up|up_gate|input_linear|w13|wi|fc1_glu)(_proj)?$")
+GATE_UP = re.compile(r"(gate_up|gate_and_up|up_gate|input_linear|w13|wi|fc1_glu)(_proj)?$")
 _RANKS = (2, 4, 8)
 _SPLIT, _PERMUTED = "split among ", " permuted for "
 _SPLITS = tuple(f"{_SPLIT}{ranks}" for ranks in _RANKS)
@@ -73,19 +73,19 @@ def _parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 def _gate_ups(model: nn.Module) -> list[str]:
-    return list(dict.fromkeys(name for name, _ in _parameters(model) if _GATE_UP.search(name)))
+    return list(dict.fromkeys(name for name, _ in _parameters(model) if GATE_UP.search(name)))
 
 
 def _gate_up(model: Any, name: str, form: str) -> _Changed:
     width = model.config.get_text_config().hidden_size
     return [
-        (weight, _halves(weight.data, form, _rows(weight, width)))
+        (weight, _halves(weight.data, form, rows_of(weight, width)))
         for own, weight in _parameters(model)
         if own == name
     ]
 
 
-def _rows(weight: Tensor, hidden: int) -> int:
+def rows_of(weight: Tensor, hidden: int) -> int:
     """The dimension of the rows: the first of a matrix; that of no hidden states for experts."""
     if weight.ndim < 3:
         return 0
