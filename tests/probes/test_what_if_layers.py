@@ -142,13 +142,14 @@ def test_an_edit_equals_a_fault_written_without_it(
 
 THIRD_DRAW = [
     ("olmo3", "kv_keys:int4", ("kv_cache", "keys in int4")),
+    ("qwen2", "rows_permuted", ("weight_layout", ["qkv", "weights in pairs"])),
     ("llama", "probabilities_fp8", ("attention_weights", "fp8")),
     ("mixtral", "router_fp8", ("router_precision", "fp8")),
 ]
 
 
 @pytest.mark.parametrize(("family", "fault", "edit"), THIRD_DRAW)
-def test_a_rounding_of_one_operand_equals_the_fault(
+def test_a_change_of_one_operand_equals_the_fault(
     root: Path, family: str, fault: str, edit: tuple[str, Any]
 ) -> None:
     folder = checkpoint(root / family, family)

@@ -219,6 +219,10 @@ def layout_in_words(name: str, form: str) -> str:
         return f"the rows of {what} {form} ranks as a whole, not each part by itself"
     if " permuted for " in form:
         return f"the rows of {form} heads"
+    part, found, layout = form.partition(" in ")
+    if found and layout in ("pairs", "halves"):
+        of = f"{part} of queries and keys" if part in ("weights", "biases") else part
+        return f"the rows of the {of} in the order for rotated {layout}"
     if name == "qkv":
         one, other = ("blocks", "groups") if form == "groups" else ("groups", "blocks")
         return f"queries, keys and values stored in {one} and read in {other}"
