@@ -143,6 +143,7 @@ def test_an_edit_equals_a_fault_written_without_it(
 THIRD_DRAW = [
     ("olmo3", "kv_keys:int4", ("kv_cache", "keys in int4")),
     ("qwen2", "rows_permuted", ("weight_layout", ["qkv", "weights in pairs"])),
+    ("llama_scaled", "scaled_twice", ("rope_type", "twice")),
     ("llama", "probabilities_fp8", ("attention_weights", "fp8")),
     ("mixtral", "router_fp8", ("router_precision", "fp8")),
 ]

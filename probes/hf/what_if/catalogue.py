@@ -21,6 +21,7 @@ from hf.what_if import (
     norm_kinds,
     parts,
     positions,
+    rope_types,
     routing,
     row_orders,
     sites,
@@ -235,7 +236,7 @@ def _positions(model: Any) -> _Listed:
     yield "qk_norm_order", ["after", "before"] if positions.qk_norms(model) else [], "choice"
     yield "rope_layout", positions.rope_layouts(model), "choice"
     kinds = [f"{kind}/{factor}" for kind in ("yarn", "llama3") for factor in (2, 4, 8)]
-    yield "rope_type", [*positions.own_types(model), *kinds], "choice"
+    yield "rope_type", [*rope_types.own_types(model), *kinds], "choice"
     yield "rotary_width", _rotary_widths(model), "choice"
     kinds = positions.rotary_kinds(model)
     for kind in kinds:
