@@ -23,7 +23,9 @@ class ProcessorEdits:
     prompt_tokens: Any = None
     """Pairs of a place and what every prompt has there: a token, or a list of tokens. -1 stands for
     none, -2 for the prompt's own token. Places below 0 count from the end of the prompt. Or such
-    pairs for each prompt, after its number: `["3", [[2, 7]]]`."""
+    pairs for each prompt, after its number: `["3", [[2, 7]]]`. One pair may change a whole prompt:
+    `["last", 9]` or `["first", 9]` of its tokens, `["without", [2, 3]]` its second third,
+    `["all", ids]` in its place, `["after", ids]` behind others."""
     masked_tokens: Any = None
     """Ids of tokens that no other token sees, as if they were padding."""
     position_gap: int = 0
@@ -116,7 +118,7 @@ class ProcessorEdits:
     def _replaced(self, response: Response) -> Sequence[tuple[int, Any]]:
         """Places of a response's prompt with the tokens that it has there."""
         listed: Any = self.prompt_tokens
-        if listed and isinstance(listed[0][0], str):
+        if listed and isinstance(listed[0][0], str) and listed[0][0].isdigit():
             listed = dict(listed).get(str(response.prompt), ())
         pairs: Sequence[tuple[int, Any]] = listed
         return pairs
@@ -169,6 +171,8 @@ _READ = ("padding", "prompt_tokens", "masked_tokens")
 
 def _with_tokens(prompt: Sequence[int], replaced: Sequence[tuple[int, Any]]) -> list[int]:
     """A prompt with other tokens at some places, with more of them, or without these."""
+    if replaced and isinstance(replaced[0][0], str):
+        return _whole(prompt, *replaced[0])
     parts = [[int(token)] for token in prompt]
     for place, tokens in replaced:
         if -len(parts) <= place < len(parts):
@@ -178,6 +182,22 @@ def _with_tokens(prompt: Sequence[int], replaced: Sequence[tuple[int, Any]]) -> 
     if not ids:
         raise InapplicableError("a prompt without tokens cannot be read")
     return ids
+
+
+def _whole(prompt: Sequence[int], change: str, value: Any) -> list[int]:
+    """A whole prompt cut, without a part, behind other tokens, or replaced by these."""
+    if change in ("last", "first"):
+        return list(prompt[-int(value) :] if change == "last" else prompt[: int(value)])
+    if change == "without":
+        part, count = map(int, value)
+        size = len(prompt) // count
+        kept = [*prompt[: (part - 1) * size], *prompt[part * size :]]
+        if not kept:
+            raise InapplicableError("a prompt without tokens cannot be read")
+        return kept
+    if change in ("all", "after"):
+        return [*map(int, value), *(prompt if change == "after" else ())]
+    raise InapplicableError(f"there is no change {change!r} of a prompt")
 
 
 LOST, KEPT = -1, -2
