@@ -144,6 +144,9 @@ THIRD_DRAW = [
     ("olmo3", "kv_keys:int4", ("kv_cache", "keys in int4")),
     ("qwen2", "rows_permuted", ("weight_layout", ["qkv", "weights in pairs"])),
     ("llama_scaled", "scaled_twice", ("rope_type", "twice")),
+    ("minimax_m2", "last_part_rotated", ("rope_layout", "last")),
+    ("gpt_oss", "sinks_of_first_rank", ("rolled_heads", ["sinks", -2])),
+    ("llama", "mxfp8:32", ("weight_rounding", "mxfp8")),
     ("llama", "probabilities_fp8", ("attention_weights", "fp8")),
     ("mixtral", "router_fp8", ("router_precision", "fp8")),
 ]

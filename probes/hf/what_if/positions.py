@@ -350,6 +350,8 @@ def _steps(now: Tensor) -> Tensor:
 def rope_layout(model: nn.Module, value: Any) -> Iterator[None]:
     """Pair other dimensions: `interleaved` neighbors, or `halves` where the family interleaves.
 
+    `last` rotates the last dimensions of each head where the family rotates the first ones.
+
     `halves in indexer` acts only in the modules of that name: the indexer of sparse attention
     rotates its own queries and keys.
     """
@@ -378,7 +380,8 @@ def rope_layouts(model: nn.Module) -> list[str]:
     """The layouts of the whole model, and those of an indexer alone."""
     has_indexer = any(name.endswith(".indexer") for name, _ in model.named_modules())
     places = ("", f"{_IN}indexer") if has_indexer else ("",)
-    return [layout + place for layout in ("interleaved", "halves") for place in places]
+    last = [LAST] if amplitude_kinds(model) == ["all"] else []
+    return [layout + place for layout in ("interleaved", "halves") for place in places] + last
 
 
 def _running(modules: Sequence[nn.Module], stack: ExitStack) -> list[nn.Module]:
@@ -421,6 +424,8 @@ def rotations(model: nn.Module) -> list[tuple[Any, str]]:
 
 def _paired_one(rotate: Any, layout: str, _width: int) -> Any:
     """The same for a function of one tensor, all of whose dimensions are rotated."""
+    if layout == LAST:
+        raise InapplicableError("all dimensions that this function reads are rotated")
 
     def rotated(x: Tensor, *rest: Any, **named: Any) -> Any:
         half = x.shape[-1] // 2
@@ -438,13 +443,20 @@ def _paired(rotate: Any, layout: str, width: int) -> Any:
     def rotated(query: Tensor, key: Tensor, cos: Tensor, *rest: Any, **named: Any) -> Any:
         size = query.shape[-1]
         half = min(width or size, size) // 2
-        order = torch.arange(2 * half, device=query.device).view(half, 2).T.flatten()
-        if layout == "halves":
-            order = order.argsort()
-        others = torch.arange(2 * half, size, device=query.device)
-        order = torch.cat([order, others])
+        order = _order(2 * half, size, layout).to(query.device)
         back = order.argsort()
         turned = rotate(query[..., order], key[..., order], cos, *rest, **named)
         return tuple(each[..., back] for each in turned)
 
     return rotated
+
+
+def _order(width: int, size: int, layout: str) -> Tensor:
+    """The dimensions of a head in the order in which the first ones are rotated."""
+    if layout == LAST:
+        return torch.arange(size).roll(width)
+    order = torch.arange(width).view(width // 2, 2).T.flatten()
+    return torch.cat([order.argsort() if layout == "halves" else order, torch.arange(width, size)])
+
+
+LAST = "last"
