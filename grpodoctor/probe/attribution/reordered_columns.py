@@ -16,6 +16,7 @@ from grpodoctor.probe.attribution.column_changes import (
     each_response,
     same_change,
 )
+from grpodoctor.probe.attribution.row_orders import by_rule
 from grpodoctor.probe.attribution.tokens import Floats, Integers, Tokens
 from grpodoctor.probe.attribution.variant import ColumnMap
 
@@ -45,12 +46,26 @@ def reordered(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Re
     what = "in another order within each response"
     yield Recognized("shuffled", what, one_N, other_sorted_N, NEARLY_WHOLE, made, made)
     padding = _padding(parts)
-    order_B = _matched(parts, others, padding)
+    rule = by_rule(
+        tokens,
+        lambda order_B: _distance_in(order_B, padding, tokens, changed_N, other_N),
+    )
+    order_B = _matched(parts, others, padding) if rule is None else rule.order_B
     moved = int((order_B != np.arange(order_B.size)).sum())
     if moved:
-        what = f"those of other responses in {moved} of {len(parts)} responses"
+        where = f"in {moved} of {len(parts)} responses" if rule is None else f"({rule.words})"
+        what = f"those of other responses {where}"
         made = ColumnMap(partial(_in_order, order_B, padding), needs_all=True)
         yield same_change(tokens, "shuffled", what, changed_N, other_N, made)
+
+
+def _distance_in(
+    order_B: Integers, padding: float, tokens: Tokens, changed_N: Floats, other_N: Floats
+) -> float:
+    """The distance of a column from the other one in another order of rows."""
+    made_N = _in_order(order_B, padding, tokens.lengths_B, other_N)
+    at_N = tokens.counted_N
+    return distance(changed_N[at_N], made_N[at_N])
 
 
 def _in_order(order_B: Integers, padding: float, lengths_B: Integers, column_N: Floats) -> Floats:

@@ -64,8 +64,8 @@ _WEIGHTS_OF_KEYS = ("bfloat16", "float16", "fp8", "fp8/row", "fp8_e5m2", "int8")
 _ROUNDINGS = ("bfloat16", "float16", "int8", "int8/tensor", "int4", "int4/group16", "int4/group32",
               "int4/group64", "int4/group128", "int4/zero16", "int4/zero32", "int4/zero64",
               "int4/zero128", "mxfp4", "mxfp8", "nvfp4", "fp8", "fp8/row", "fp8/tensor",
-              "fp8/block16", "fp8/block32", "fp8/block64", "fp8/block128", "fp8/transposed16", "fp8/transposed32",
-              "fp8/transposed64", "fp8/transposed128")  # fmt: skip
+              "fp8/block16", "fp8/block32", "fp8/block64", "fp8/block128", "fp8/transposed16",
+              "fp8/transposed32", "fp8/transposed64", "fp8/transposed128")  # fmt: skip
 _MULTIPLIED = ("mxfp8", "int8", "int8/tensor", "fp8/row", "fp8/tensor", "fp8/block16",
                "fp8/block32", "fp8/block64", "fp8/block128")  # fmt: skip
 """Formats in which engines multiply weights and activations."""
