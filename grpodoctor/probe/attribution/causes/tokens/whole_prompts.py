@@ -109,7 +109,9 @@ def _of_other_rows(experiments: Experiments, variant: Variant) -> OtherPrompts |
     before = {n: total_gap(base_N, target_N, own_N) for n, own_N in at_N.items()}
     best: dict[int, tuple[float, Change | None]] = {n: (gap, None) for n, gap in before.items()}
     for changes, learner_N in zip(sets, experiments.score_edits(setup, edits, folder), strict=True):
-        for n, own_N in at_N.items() if learner_N is not None else ():
+        if learner_N is None:
+            continue
+        for n, own_N in at_N.items():
             left = total_gap(learner_N[: base_N.size], target_N, own_N)
             if left < best[n][0]:
                 best[n] = left, changes[n]
