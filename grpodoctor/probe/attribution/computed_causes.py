@@ -208,6 +208,14 @@ _BY_NAME: dict[str, ComputedCause] = {
         "logit-precision", "The {side} computes logits in another precision", "logits in {value}",
         "Compute the output head and the log-softmax in float32 on both sides.",
     ),
+    "epsilon_cutoff": _cause(
+        "truncation", "The {side} drops tokens below a probability", "an epsilon cutoff of {value}",
+        "Set epsilon_cutoff to 0 in the sampler.",
+    ),
+    "top_n_sigma": _cause(
+        "truncation", "The {side} drops tokens far below the likeliest one", "top_n_sigma {value}",
+        "Turn top_n_sigma off in the sampler (llama.cpp: -1).",
+    ),
     "typical_p": _cause(
         "typical-p", "The {side} truncates to locally typical tokens", "typical_p {value}",
         "Set typical_p to 1 in the sampler.",

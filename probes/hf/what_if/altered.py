@@ -119,9 +119,10 @@ _MIXED = "weights_until"
 """Edit `[directory, tokens]`: the directory's weights up to a number of tokens of each response."""
 _OF_LOGITS = frozenset(
     {
-        "frequency_penalty", "logit_bias", "logit_clamp", "logit_soft_cap", "min_tokens",
-        "padded_vocabulary", "part_repetition", "presence_penalty", "recent_repetition",
-        "repetition_penalty", "typical_p", "uniform_share", "vocabulary_part", "vocabulary_shards",
+        "epsilon_cutoff", "frequency_penalty", "logit_bias", "logit_clamp", "logit_soft_cap",
+        "min_tokens", "padded_vocabulary", "part_repetition", "presence_penalty",
+        "recent_repetition", "repetition_penalty", "top_n_sigma", "typical_p", "uniform_share",
+        "vocabulary_part", "vocabulary_shards",
     }
 )  # fmt: skip
 """Edits that change logits alone, whatever computed them."""

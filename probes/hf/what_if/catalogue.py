@@ -396,6 +396,7 @@ def _processors() -> _Listed:
     yield "frequency_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"
     yield "min_tokens", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "integer"
     yield "position_gap", (-8, -4, -1, 1, 2, 4, 8, 16, 32, 64, 128), "choice"
+    yield "top_n_sigma", (0.7, 1.0, 1.3, 1.6, 2.0, 2.5, 3.0), "number"
     yield "typical_p", (0.2, 0.5, 0.8, 0.9, 0.95, 0.98), "choice"
     yield "uniform_share", (0.003, 0.03, 0.3), "number"
     yield "padded_vocabulary", (1, 4, 16, 64, 128, 256, 512, 1024), "integer"

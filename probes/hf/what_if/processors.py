@@ -56,6 +56,11 @@ class ProcessorEdits:
     """End tokens are excluded before this position."""
     typical_p: float = 1.0
     """Locally typical sampling keeps tokens with this total probability."""
+    epsilon_cutoff: float = 0.0
+    """Tokens with a smaller probability are dropped, but for the likeliest one."""
+    top_n_sigma: float = 0.0
+    """Tokens are dropped whose logit is further below the largest one than this many standard
+    deviations of the logits; 0 drops none."""
     uniform_share: float = 0.0
     """Share of a uniform distribution over the vocabulary in a mixture with the model's."""
     padded_vocabulary: int = 0
@@ -135,6 +140,8 @@ class ProcessorEdits:
                 logits_NV[:, token] = logits_NV[:, token].masked_fill(early_N, -torch.inf)
         if self.typical_p < 1:
             logits_NV = _typical(logits_NV, self.typical_p)
+        if self.epsilon_cutoff or self.top_n_sigma:
+            logits_NV = self._cut(logits_NV)
         if self.uniform_share:
             logits_NV = _with_uniform(logits_NV, self.uniform_share)
         if self.padded_vocabulary:
@@ -142,6 +149,21 @@ class ProcessorEdits:
             logits_NV = torch.cat([logits_NV, further], dim=1)
         if self.vocabulary_shards:
             logits_NV = _own_part(logits_NV, history.ids_N, int(self.vocabulary_shards))
+        return logits_NV
+
+    def _cut(self, logits_NV: Tensor) -> Tensor:
+        """The logits without the tokens that the two cutoffs drop."""
+        most_N1 = logits_NV.amax(dim=-1, keepdim=True)
+        if self.epsilon_cutoff:
+            rare_NV = logits_NV.softmax(dim=-1) < self.epsilon_cutoff
+            logits_NV = logits_NV.masked_fill(rare_NV & (logits_NV < most_N1), -torch.inf)
+        if self.top_n_sigma:
+            known_NV = logits_NV.where(logits_NV.isfinite(), torch.nan)
+            squares_NV = (known_NV - known_NV.nanmean(dim=-1, keepdim=True)).square()
+            count_N1 = known_NV.isfinite().sum(dim=-1, keepdim=True).clamp(min=2)
+            spread_N1 = (squares_NV.nansum(dim=-1, keepdim=True) / (count_N1 - 1)).sqrt()
+            far_NV = logits_NV < most_N1 - self.top_n_sigma * spread_N1
+            logits_NV = logits_NV.masked_fill(far_NV, -torch.inf)
         return logits_NV
 
     def _with_penalties(self, logits_NV: Tensor, history: History) -> Tensor:

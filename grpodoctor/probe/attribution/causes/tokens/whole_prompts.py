@@ -43,7 +43,8 @@ class WholePrompts(PromptSearch):
         "or repeated must keep prompts and responses together.",
         *PromptSearch.remedies,
     )
-    strength = 0.015
+    strength = 0.41
+    """Before hundreds of edits of the model: it takes fewer passes than any of these searches."""
 
     def search(self, experiments: Experiments, variant: Variant) -> OtherPrompts | None:
         """Cut all prompts; if that leaves much, try the prompts of other rows."""
