@@ -16,6 +16,7 @@ from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_gaps import EditGaps, total_gap
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.severity import EXACT
 
 _ALL_SIZES, _MOST_SIZES = 48, 96
 """Numbers of tokens up to which each is tried, and how many are tried in all."""
@@ -56,6 +57,9 @@ class WholePrompts(PromptSearch):
 def _cut(experiments: Experiments, variant: Variant) -> tuple[OtherPrompts | None, float]:
     """The cut of all prompts that leaves the smallest share of the gap, and the share."""
     gaps = EditGaps(experiments, variant)
+    whole = gaps.gap(gaps.base_N)
+    if not EXACT < whole < np.inf:  # the few responses agree: the gap is in others
+        return None, np.inf
     prompts = experiments.sampled_prompts.values()
     changes = list(_cuts(max(map(len, prompts), default=0)))
     left = gaps.of([_of_all(change) for change in changes])
@@ -64,7 +68,7 @@ def _cut(experiments: Experiments, variant: Variant) -> tuple[OtherPrompts | Non
         return None, np.inf
     words = _in_words(changes[best])
     found = OtherPrompts(_of_all(changes[best]), words, details=(words,), figures={})
-    return found, left[best] / gaps.gap(gaps.base_N)
+    return found, left[best] / whole
 
 
 def _cuts(longest: int) -> Iterator[Change]:
