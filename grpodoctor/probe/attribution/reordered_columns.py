@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -56,7 +57,8 @@ def reordered(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Re
         where = f"in {moved} of {len(parts)} responses" if rule is None else f"({rule.words})"
         what = f"those of other responses {where}"
         made = ColumnMap(partial(_in_order, order_B, padding), needs_all=True)
-        yield same_change(tokens, "shuffled", what, changed_N, other_N, made)
+        found = same_change(tokens, "shuffled", what, changed_N, other_N, made)
+        yield replace(found, is_conclusive=rule is not None)
 
 
 def _distance_in(

@@ -261,6 +261,8 @@ def test_values_of_other_responses_are_cut_or_padded(side: str, noise: float) ->
     assert result.identity is not None
     assert result.identity.id == "shuffled"
     assert result.details[0] == side
+    assert result.is_conclusive
+    assert "sorted, longest first" in result.summary
     assert result.after is not None
     assert result.after.gap < 1.2 * plain.gap + 1e-9
 

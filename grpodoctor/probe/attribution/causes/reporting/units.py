@@ -111,6 +111,7 @@ class Units(Cause):
             after=after,
             details=(side, change.what),
             is_exact=change.cause not in _INEXACT,
+            is_conclusive=change.is_conclusive,
             identity=Identity(
                 change.cause,
                 _TITLES[change.cause].format(side=side),
