@@ -67,7 +67,8 @@ _ROUNDINGS = ("bfloat16", "float16", "int8", "int8/tensor", "int4", "int4/group1
               "fp8/block16", "fp8/block32", "fp8/block64", "fp8/block128", "fp8/transposed16",
               "fp8/transposed32", "fp8/transposed64", "fp8/transposed128")  # fmt: skip
 _MULTIPLIED = ("mxfp8", "int8", "int8/tensor", "fp8/row", "fp8/tensor", "fp8/block16",
-               "fp8/block32", "fp8/block64", "fp8/block128")  # fmt: skip
+               "fp8/block32", "fp8/block64", "fp8/block128", "fp8/block16/row", "fp8/block32/row",
+               "fp8/block64/row", "fp8/block128/row")  # fmt: skip
 """Formats in which engines multiply weights and activations."""
 _SINK_SHIFTS = (-2.0, -math.log(2), math.log(2), 1.0, 2.0)
 """ln 2: a sink is counted twice, or half."""

@@ -68,7 +68,7 @@ def linear_rounding(model: Any, value: Any) -> Iterator[None]:
     """Round the weights of linear layers and their inputs, as engines that multiply in 8 bits do.
 
     The output head and routers keep their precision. Inputs have a scale for each token, or for
-    each group of numbers where weights have one for each block.
+    each group of numbers where weights have one for each block; `fp8/block128/row`: for each token.
     """
     head, routers = model.get_output_embeddings(), re.compile(ROUTERS)
     linear = [
@@ -78,8 +78,9 @@ def linear_rounding(model: Any, value: Any) -> Iterator[None]:
     ]
     if not linear:
         raise InapplicableError("this model has no linear layers")
-    scheme = str(value)
-    inner = scheme.replace("/block", "/group")
+    scheme = str(value).removesuffix("/row") if "/block" in value else str(value)
+    inner = f"{scheme.partition('/')[0]}/row" if scheme != value else scheme
+    inner = inner.replace("/block", "/group")
 
     def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
         return (rounded(inputs[0], inner), *inputs[1:])
