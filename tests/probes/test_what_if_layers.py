@@ -147,6 +147,7 @@ THIRD_DRAW = [
     ("minimax_m2", "last_part_rotated", ("rope_layout", "last")),
     ("gpt_oss", "sinks_of_first_rank", ("rolled_heads", ["sinks", -2])),
     ("llama", "fp8_products:32", ("linear_rounding", "fp8/block32/row")),
+    ("qwen3_moe", "experts_in_turn", ("experts_from", ["*", "in turn among 2"])),
     ("llama", "mxfp8:32", ("weight_rounding", "mxfp8")),
     ("llama", "probabilities_fp8", ("attention_weights", "fp8")),
     ("mixtral", "router_fp8", ("router_precision", "fp8")),

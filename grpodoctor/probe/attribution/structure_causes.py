@@ -205,6 +205,10 @@ def experts_in_words(place: str, order: str) -> str:
         return f"the weights of experts {one} and {other}{_where(place)} exchanged"
     if order == "halves":
         return f"the halves of the experts{_where(place)} exchanged"
+    if order == "reversed":
+        return f"the experts{_where(place)} in reverse order"
+    if " among " in order:
+        return f"the experts{_where(place)} held {order} ranks and read the other way"
     return f"each expert{_where(place)} with the weights of the {order} one"
 
 
