@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
@@ -85,6 +86,26 @@ def test_the_edit_applies_the_adapter_another_number_of_times(
     with twice.altered([("adapter", 1.0)]):  # in all, not once more
         assert np.abs(scores(twice, rows) - before).max() < 1e-4
     assert np.array_equal(scores(once, rows), before)
+
+
+def test_lost_ranks_of_an_adapter_equal_cut_files(
+    model: Path, adapter: Path, tmp_path: Path
+) -> None:
+    rows = responses(loaded(model))
+    whole = engine(model, adapter=str(adapter))
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    for name, tensor in tensors.items():
+        if "lora_A" in name:
+            tensor[2:] = 0
+    cut = tmp_path / "cut"
+    shutil.copytree(adapter, cut)
+    save_file(tensors, cut / "adapter_model.safetensors")
+    wanted = scores(engine(model, adapter=str(cut)), rows)
+    assert np.abs(wanted - scores(whole, rows)).max() > 0.01
+    listed = [each["values"][0] for each in whole.what_ifs() if each["name"] == "adapter_part"]
+    assert ["ranks above 2", 0.0] in listed
+    with whole.altered([("adapter_part", ["ranks above 2", 0.0])]):
+        assert np.abs(wanted - scores(whole, rows)).max() < 1e-4
 
 
 @pytest.mark.slow

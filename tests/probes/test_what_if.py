@@ -205,7 +205,12 @@ def test_an_edit_equals_a_fault_written_without_it(
 
 @pytest.mark.parametrize(
     ("edit", "fault"),
-    [(("typical_p", 0.8), "typical:0.8"), (("position_gap", 8), "position_gap:8")],
+    [
+        (("epsilon_cutoff", 0.04), "epsilon_cutoff:0.04"),
+        (("top_n_sigma", 1.5), "top_n_sigma:1.5"),
+        (("typical_p", 0.8), "typical:0.8"),
+        (("position_gap", 8), "position_gap:8"),
+    ],
 )
 def test_an_edit_equals_the_values_that_a_faulty_sampler_reports(
     model: Model, edit: tuple[str, Any], fault: str

@@ -140,6 +140,33 @@ def test_an_edit_equals_a_fault_written_without_it(
     assert np.array_equal(scores(engine, rows), plain)
 
 
+THIRD_DRAW = [
+    ("olmo3", "kv_keys:int4", ("kv_cache", "keys in int4")),
+    ("qwen2", "rows_permuted", ("weight_layout", ["qkv", "weights in pairs"])),
+    ("llama_scaled", "scaled_twice", ("rope_type", "twice")),
+    ("minimax_m2", "last_part_rotated", ("rope_layout", "last")),
+    ("gpt_oss", "sinks_of_first_rank", ("rolled_heads", ["sinks", -2])),
+    ("llama", "fp8_products:32", ("linear_rounding", "fp8/block32/row")),
+    ("qwen3_moe", "experts_in_turn", ("experts_from", ["*", "in turn among 2"])),
+    ("llama", "mxfp8:32", ("weight_rounding", "mxfp8")),
+    ("llama", "probabilities_fp8", ("attention_weights", "fp8")),
+    ("mixtral", "router_fp8", ("router_precision", "fp8")),
+]
+
+
+@pytest.mark.parametrize(("family", "fault", "edit"), THIRD_DRAW)
+def test_a_change_of_one_operand_equals_the_fault(
+    root: Path, family: str, fault: str, edit: tuple[str, Any]
+) -> None:
+    folder = checkpoint(root / family, family)
+    engine = loaded(folder)
+    rows = responses(engine)
+    plain, edited, wanted = compared(engine, rows, [edit], folder, fault)
+    assert np.abs(wanted - plain).max() > 2e-3
+    assert np.abs(wanted - edited).max() < 2e-4
+    assert list(edit) in [[e["name"], value] for e in engine.what_ifs() for value in e["values"]]
+
+
 NEW = (
     "bias_",
     "layer_",

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 from contract import InapplicableError, Response, Sampling
+from hf.what_if.tensor_parts import with_parts
 
-from tests.probe.plants import planted_engine
+from tests.probe.plants import planted_engine, third_draw_weights  # noqa: F401  # its faults
 from tests.probe.plants.families import checkpoint, prompts
 from tests.probes.test_what_if_layers import loaded, scores
 
@@ -52,6 +55,58 @@ def test_a_misplaced_update_equals_the_fault(folders: tuple[Path, Path]) -> None
         assert np.abs(wanted - scores(engine, rows)).max() < 2e-4
     assert np.abs(wanted - plain).max() > 0.02
     assert np.array_equal(scores(engine, rows), plain)
+
+
+def test_what_a_rank_keeps_equals_the_fault(folders: tuple[Path, Path]) -> None:
+    """Half of the outputs of most projections, and half of the inputs of the last ones."""
+    now, older = folders
+    engine = loaded(now)
+    rows = rows_of(engine)
+    plain = scores(engine, rows)
+    faulty = planted_engine.load(str(now), {"threads": 1, "faults": f"rank_from:{older}"})
+    try:
+        wanted = scores(faulty, rows)
+    finally:
+        faulty.close()
+    names = [name for name, _ in engine._model.named_parameters() if "layers" in name]
+    parts = [f"{name}[rank 2/2]" for name in names]
+    with engine.altered([("other_weights", {"from": str(older), "only": "^$", "parts": parts})]):
+        assert np.abs(wanted - scores(engine, rows)).max() < 2e-4
+    assert np.abs(wanted - plain).max() > 0.02
+    assert np.array_equal(scores(engine, rows), plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "at", "places"),
+    [
+        ("mlp.gate_up_proj.weight", (8, 3), 0, [2, 3, 6, 7]),
+        ("self_attn.qkv_proj.weight", (8, 3), 0, [2, 3, 5, 7]),
+        ("mlp.experts.gate_up_proj", (2, 4, 6), 1, [1, 3]),
+        ("mlp.experts.down_proj", (2, 6, 4), 2, [2, 3]),
+        ("self_attn.o_proj.weight", (3, 4), 1, [2, 3]),
+        ("self_attn.o_proj.bias", (4,), 0, []),
+        ("input_layernorm.weight", (4,), 0, []),
+    ],
+)
+def test_each_part_of_a_fused_tensor_is_divided_by_itself(
+    name: str, shape: tuple[int, ...], at: int, places: list[int]
+) -> None:
+    text = SimpleNamespace(hidden_size=6, num_attention_heads=2, num_key_value_heads=1)
+    model: Any = nn.ModuleDict(
+        {
+            "mlp": nn.ModuleDict({"gate_up_proj": nn.Identity()}),
+            "self_attn": nn.ModuleDict({"qkv_proj": nn.Identity(), "o_proj": nn.Identity()}),
+        }
+    )
+    model.config = SimpleNamespace(get_text_config=lambda: text)
+    own, other = {name: torch.zeros(shape)}, {name: torch.ones(shape)}
+    if places:
+        taken = with_parts(model, own, other, [f"{name}[rank 2/2]"])[name].movedim(at, 0)
+        assert [n for n, row in enumerate(taken) if row.all()] == places
+        assert taken.sum() == len(places) * taken[0].numel()
+    else:
+        with pytest.raises(InapplicableError, match="no tensor"):
+            with_parts(model, own, other, [f"{name}[rank 2/2]"])
 
 
 def test_moves_of_layers_and_factors(folders: tuple[Path, Path]) -> None:

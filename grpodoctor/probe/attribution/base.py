@@ -55,6 +55,9 @@ class ExperimentResult:
     """The name under which the cause is reported, if it is not the class's own."""
     is_exact: bool = False
     """Whether an imitation has no error of its own, as the same arithmetic on both columns."""
+    is_conclusive: bool = False
+    """Whether the data show the cause by themselves, whatever else is left: it is accepted before
+    dearer experiments are run on a gap that it distorts."""
     rivals: Edits = ()
     """What-if edits of other causes that leave about as much of the gap."""
     alternatives: tuple[ExperimentResult, ...] = ()

@@ -32,6 +32,8 @@ class Recognized:
     """From the changed column to `changed_N`; None if they are equal."""
     map_other: ColumnMap | None = None
     """From the other column to `other_N`; None if they are equal."""
+    is_conclusive: bool = False
+    """Whether the numbers show the change also next to another fault."""
 
 
 def changed(

@@ -54,6 +54,12 @@ _BY_NAME: dict[str, ComputedCause] = {
         "kv-cache", "The {side}'s key-value cache is quantized", "keys and values in {value}",
         'Keep the cache in the precision of the model (vLLM: kv_cache_dtype="auto").',
     ),
+    "attention_weights": _cause(
+        "attention-precision", "The {side} multiplies values in another precision",
+        "attention weights in {value}",
+        "Use an attention kernel that keeps the weights of the keys in the precision of the model, "
+        "or the same kernel on both sides.",
+    ),
     "head_order": _cause(
         "head-order", "The {side} assigns query heads to other key-value heads",
         "query heads in another order",
@@ -201,6 +207,14 @@ _BY_NAME: dict[str, ComputedCause] = {
     "logit_rounding": _cause(
         "logit-precision", "The {side} computes logits in another precision", "logits in {value}",
         "Compute the output head and the log-softmax in float32 on both sides.",
+    ),
+    "epsilon_cutoff": _cause(
+        "truncation", "The {side} drops tokens below a probability", "an epsilon cutoff of {value}",
+        "Set epsilon_cutoff to 0 in the sampler.",
+    ),
+    "top_n_sigma": _cause(
+        "truncation", "The {side} drops tokens far below the likeliest one", "top_n_sigma {value}",
+        "Turn top_n_sigma off in the sampler (llama.cpp: -1).",
     ),
     "typical_p": _cause(
         "typical-p", "The {side} truncates to locally typical tokens", "typical_p {value}",

@@ -49,6 +49,10 @@ def described(edit: Edit) -> str:
     name, value = edit[0], json.loads(edit[1])
     if name == "logit_bias" and all(bias <= _BANNED for _, bias in value):
         return f"the tokens {', '.join(str(token) for token, _ in value)} banned"
+    if name == "rope_layout" and value == "last":
+        return "the last dimensions of each head rotated"
+    if name == "kv_cache" and " in " in value:
+        return str(value)
     if name in _PAIRED:
         return _PAIRED[name](str(value[0])).format(shown(value[1]))
     if name in _WORDED:
@@ -127,7 +131,11 @@ _WORDED: dict[str, Callable[..., str]] = {
     "layer_rope_like": _like,
     "lost_experts": lost_experts_in_words,
     "lost_part": _lost,
-    "rolled_heads": lambda name, far: f"{name} shifted by {shown(far)} heads",
+    "rolled_heads": lambda name, far: (
+        f"{name} shifted by {shown(far)} heads"
+        if far > 0
+        else f"{name} of the first of {-far} ranks on all of them"
+    ),
     "function_name": lambda name, function: f"{name} {function or 'without a function'}",
     "norm_place": norm_place_in_words,
     "residual_from": residual_in_words,

@@ -37,7 +37,6 @@ from grpodoctor.probe.attribution.search.selection import (
     WORTH_NAMING,
     Step,
     TriedCause,
-    enough_share,
     first_causes,
     is_better_explanation,
     is_worth_accepting,
@@ -347,7 +346,7 @@ class _Investigation(Explanation):
             for tried in self._results(cause, variant, hypothesis):
                 if best is None or tried.evidence > best.evidence:
                     best = tried
-            if best and (best.evidence >= enough_share(best.cause) or self._settles(best)):
+            if best and (best.is_enough or self._settles(best)):
                 break
         if best is None:
             return False

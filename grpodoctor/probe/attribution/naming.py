@@ -13,7 +13,7 @@ from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.refit_tensors import tensor_edit, tensors_of
 from grpodoctor.probe.attribution.search.selection import CLOSED, RemovedShare
-from grpodoctor.probe.attribution.search.tensor_search import labels_of
+from grpodoctor.probe.attribution.search.tensor_labels import labels_of
 from grpodoctor.probe.attribution.tensors import tensors_in_words
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.engines.jobs import BudgetSpentError

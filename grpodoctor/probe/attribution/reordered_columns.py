@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ from grpodoctor.probe.attribution.column_changes import (
     each_response,
     same_change,
 )
+from grpodoctor.probe.attribution.row_orders import by_rule
 from grpodoctor.probe.attribution.tokens import Floats, Integers, Tokens
 from grpodoctor.probe.attribution.variant import ColumnMap
 
@@ -44,18 +46,39 @@ def reordered(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Re
     one_N, other_sorted_N = (made.change(tokens.lengths_B, each) for each in (changed_N, other_N))
     what = "in another order within each response"
     yield Recognized("shuffled", what, one_N, other_sorted_N, NEARLY_WHOLE, made, made)
-    order_B = _matched(parts, others)
+    padding = _padding(parts)
+    rule = by_rule(
+        tokens,
+        lambda order_B: _distance_in(order_B, padding, tokens, changed_N, other_N),
+    )
+    order_B = _matched(parts, others, padding) if rule is None else rule.order_B
     moved = int((order_B != np.arange(order_B.size)).sum())
     if moved:
-        what = f"those of other responses in {moved} of {len(parts)} responses"
-        made = ColumnMap(partial(_in_order, order_B), needs_all=True)
-        yield same_change(tokens, "shuffled", what, changed_N, other_N, made)
+        where = f"in {moved} of {len(parts)} responses" if rule is None else f"({rule.words})"
+        what = f"those of other responses {where}"
+        made = ColumnMap(partial(_in_order, order_B, padding), needs_all=True)
+        found = same_change(tokens, "shuffled", what, changed_N, other_N, made)
+        yield replace(found, is_conclusive=rule is not None)
 
 
-def _in_order(order_B: Integers, lengths_B: Integers, column_N: Floats) -> Floats:
-    """The column with other responses' values; all responses that change place are as long."""
+def _distance_in(
+    order_B: Integers, padding: float, tokens: Tokens, changed_N: Floats, other_N: Floats
+) -> float:
+    """The distance of a column from the other one in another order of rows."""
+    made_N = _in_order(order_B, padding, tokens.lengths_B, other_N)
+    at_N = tokens.counted_N
+    return distance(changed_N[at_N], made_N[at_N])
+
+
+def _in_order(order_B: Integers, padding: float, lengths_B: Integers, column_N: Floats) -> Floats:
+    """The column with other responses' values, cut or padded to each response's length."""
     parts = np.split(column_N, np.cumsum(lengths_B)[:-1])
-    return np.concatenate([parts[row] for row in order_B])
+    fitted = np.full(column_N.size, padding)
+    starts_B = np.cumsum(lengths_B) - lengths_B
+    for start, length, row in zip(starts_B, lengths_B, order_B, strict=True):
+        kept = parts[row][:length]
+        fitted[start : start + kept.size] = kept
+    return fitted
 
 
 def _shifted(
@@ -73,30 +96,57 @@ def _moved_each(shifts: Integers, lengths_B: Integers, column_N: Floats) -> Floa
     return np.concatenate([_moved(*each) for each in zip(parts, shifts.tolist(), strict=True)])
 
 
-def _matched(parts: list[Floats], others: list[Floats]) -> Integers:
-    """The order in which the other column's responses fit, shape (B,).
+def _matched(parts: list[Floats], others: list[Floats], padding: float) -> Integers:
+    """The other column's response that fits each response, shape (B,).
 
     Each response is matched by itself: two can have the values of the same one, as after a
-    preemption. Errors of the model leave a response closest to its own values, so one that is
-    clearly closer to another's has them.
+    preemption. Values of a longer response are cut, those of a shorter one are padded. Errors of
+    the model leave a response closest to its own values, so one that is clearly closer to
+    another's has them.
     """
     order = np.arange(len(parts))
     if order.size > _MOST_RESPONSES:
         return order
-    for length in {part.size for part in parts if part.size >= _LONG_ENOUGH}:
-        rows = np.flatnonzero([part.size == length for part in parts])
-        if rows.size > 1:
-            one, other = (np.stack([each[row] for row in rows]) for each in (parts, others))
-            costs = np.abs(one[:, None] - other[None]).mean(axis=-1)
-            costs = np.nan_to_num(costs, nan=1e3, posinf=1e3)
-            nearest = costs.argmin(axis=1)
-            clearly = costs.min(axis=1) < _CLOSER * costs.diagonal()
-            order[rows[clearly]] = rows[nearest[clearly]]
+    sizes_B = np.array([part.size for part in others])
+    table_BT = np.full((len(others), min(_COMPARED, int(sizes_B.max(initial=0)))), np.nan)
+    for row, part in enumerate(others):
+        table_BT[row, : part.size] = part[: table_BT.shape[1]]
+    for row, part in enumerate(parts):
+        fits_B = sizes_B >= max(_length_of(part, padding), _LONG_ENOUGH)
+        if part.size < _LONG_ENOUGH or not fits_B[np.arange(order.size) != row].any():
+            continue
+        apart_BT = np.abs(table_BT[:, : part.size] - part[: table_BT.shape[1]])
+        known_BT = np.isfinite(apart_BT)
+        sums_B = np.where(known_BT, apart_BT, 0.0).sum(axis=1)
+        costs_B = np.where(fits_B, sums_B / np.maximum(known_BT.sum(axis=1), 1), np.inf)
+        costs_B[~known_BT.any(axis=1)] = np.inf
+        nearest = int(costs_B.argmin())
+        own = sums_B[row] / max(int(known_BT[row].sum()), 1)
+        if costs_B[nearest] < _CLOSER * own:
+            order[row] = nearest
     return order
+
+
+def _padding(parts: list[Floats]) -> float:
+    """The number with which values are padded: one at the end of several responses; else NaN."""
+    ends = np.array([part[-1] for part in parts if part.size])
+    numbers, counts = np.unique(ends[np.isfinite(ends)], return_counts=True)
+    is_padding = numbers.size > 0 and counts.max() >= _ENDS
+    return float(numbers[np.argmax(counts)]) if is_padding else np.nan
+
+
+def _length_of(part: Floats, padding: float) -> int:
+    """The tokens of a response before its padding."""
+    values = np.flatnonzero(np.isfinite(part) & (part != padding))
+    return int(values[-1]) + 1 if values.size else 0
 
 
 _LONG_ENOUGH = 8
 """Tokens from which a response's values tell it from others."""
+_COMPARED = 512
+"""Tokens of a response that are compared."""
+_ENDS = 3
+"""Responses that end with exactly the same number: their last tokens' values are not equal."""
 _CLOSER = 0.5
 """Largest distance to another response's values, relative to its own."""
 

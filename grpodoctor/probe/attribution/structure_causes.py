@@ -100,8 +100,9 @@ STRUCTURE: dict[str, ComputedCause] = {
         "adapter", "The {side} applies parts of the LoRA adapter with different factors",
         "{value}",
         "At a factor of 0 the engine drops this part without a word: check that it supports the "
-        "adapter's target modules under these names (vLLM: lora_target_modules). Otherwise compare "
-        "alpha, rank and scaling of this part; or merge the adapter.",
+        "adapter's target modules under these names (vLLM: lora_target_modules) and its rank "
+        "(max_lora_rank). Otherwise compare alpha, rank and scaling of this part; or merge the "
+        "adapter.",
     ),
     "experts_from": ComputedCause(
         "expert-order", "The {side} gives experts the weights of other ones", "{value}",
@@ -204,6 +205,10 @@ def experts_in_words(place: str, order: str) -> str:
         return f"the weights of experts {one} and {other}{_where(place)} exchanged"
     if order == "halves":
         return f"the halves of the experts{_where(place)} exchanged"
+    if order == "reversed":
+        return f"the experts{_where(place)} in reverse order"
+    if " among " in order:
+        return f"the experts{_where(place)} held {order} ranks and read the other way"
     return f"each expert{_where(place)} with the weights of the {order} one"
 
 
@@ -218,6 +223,10 @@ def layout_in_words(name: str, form: str) -> str:
         return f"the rows of {what} {form} ranks as a whole, not each part by itself"
     if " permuted for " in form:
         return f"the rows of {form} heads"
+    part, found, layout = form.partition(" in ")
+    if found and layout in ("pairs", "halves"):
+        of = f"{part} of queries and keys" if part in ("weights", "biases") else part
+        return f"the rows of the {of} in the order for rotated {layout}"
     if name == "qkv":
         one, other = ("blocks", "groups") if form == "groups" else ("groups", "blocks")
         return f"queries, keys and values stored in {one} and read in {other}"

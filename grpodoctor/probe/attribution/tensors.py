@@ -22,7 +22,7 @@ PARTIAL_SYNC = Identity(
     (
         "Check how the named tensors are transferred. Syncs often miss tied embeddings and output "
         "heads, fused or renamed projections, biases, norms, experts, adapters, and copies that "
-        "the engine packs at load time.",
+        "the engine packs at load time. If a part of many tensors is old, a rank missed the sync.",
         "After each sync, compare checksums tensor by tensor, or reload the engine from a saved "
         "checkpoint.",
     ),

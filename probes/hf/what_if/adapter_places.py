@@ -9,21 +9,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from contract import InapplicableError
 from torch import Tensor, nn
 
-from hf.adapters import adapter_updates, with_changed_weights
+from hf.adapters import Update, adapter_updates, with_changed_weights
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 _LAYER_MOVES = ("next", "next in a circle", "previous", "previous in a circle")
+_RANKS = "ranks above "
 _MOST_LAYERS = 64
 """Layers up to which each is tried alone."""
 
 
 def parts(model: nn.Module) -> list[str]:
-    """Parts of an adapter: projections, blocks and layers that not all updates belong to."""
+    """Parts of an adapter: projections, blocks and layers that not all updates belong to, ranks.
+
+    `ranks above 8` is what an engine loses that reserves room for 8 ranks.
+    """
     names = [update.layer for update in adapter_updates(model)]
     found: dict[str, None] = {}
     for name in names:
@@ -32,7 +37,9 @@ def parts(model: nn.Module) -> list[str]:
     numbers = dict.fromkeys(number for name in names for number in _NUMBER.findall(name))
     if len(numbers) <= _MOST_LAYERS:
         found |= {f"layer {number}": None for number in numbers}
-    return [part for part in found if not all(_belongs(name, part) for name in names)]
+    most = max((update.down.shape[0] for update in adapter_updates(model)), default=0)
+    ranks = [f"{_RANKS}{2**power}" for power in range(max(most - 1, 0).bit_length())]
+    return [*(part for part in found if not all(_belongs(n, part) for n in names)), *ranks]
 
 
 def moves(model: nn.Module) -> list[str]:
@@ -52,13 +59,9 @@ def moves(model: nn.Module) -> list[str]:
 
 @contextmanager
 def adapter_part(model: nn.Module, value: Any) -> Iterator[None]:
-    """A part of the adapter a number of times, `["v_proj", 0]`; `layer 3` is a part, too."""
+    """A part of the adapter a number of times, `["v_proj", 0]`; see `parts`."""
     part, factor = str(value[0]), float(value[1])
-    changes = {
-        update.layer: (factor - 1) * update.matrix()
-        for update in adapter_updates(model)
-        if _belongs(update.layer, part)
-    }
+    changes = {update.layer: (factor - 1) * update.matrix() for update in _updates_of(model, part)}
     if not changes:
         raise InapplicableError(f"the adapter has no part {part}")
     with with_changed_weights(model, changes):
@@ -85,6 +88,18 @@ def adapter_moved(model: nn.Module, value: Any) -> Iterator[None]:
     }
     with with_changed_weights(model, changes):
         yield
+
+
+def _updates_of(model: nn.Module, part: str) -> list[Update]:
+    """The updates of a part; of ranks above a number what these add."""
+    if not part.startswith(_RANKS):
+        return [each for each in adapter_updates(model) if _belongs(each.layer, part)]
+    kept = int(part.removeprefix(_RANKS))
+    return [
+        replace(each, down=each.down[kept:], up=each.up[:, kept:])
+        for each in adapter_updates(model)
+        if each.down.shape[0] > kept
+    ]
 
 
 def _belongs(name: str, part: str) -> bool:

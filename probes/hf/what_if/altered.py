@@ -25,6 +25,7 @@ from hf.what_if import (
     operation_edits,
     parts,
     positions,
+    rope_types,
     routing,
     row_orders,
     sites,
@@ -88,7 +89,7 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "rope_precision": positions.rope_precision,
     "rope_scaling": positions.rope_scaling,
     "rope_share": positions.rope_share,
-    "rope_type": positions.rope_type,
+    "rope_type": rope_types.rope_type,
     "rolled_heads": head_parameters.rolled_heads,
     "rotary_width": positions.rotary_width,
     "router_groups": routing.router_groups,
@@ -118,9 +119,10 @@ _MIXED = "weights_until"
 """Edit `[directory, tokens]`: the directory's weights up to a number of tokens of each response."""
 _OF_LOGITS = frozenset(
     {
-        "frequency_penalty", "logit_bias", "logit_clamp", "logit_soft_cap", "min_tokens",
-        "padded_vocabulary", "part_repetition", "presence_penalty", "recent_repetition",
-        "repetition_penalty", "typical_p", "uniform_share", "vocabulary_part", "vocabulary_shards",
+        "epsilon_cutoff", "frequency_penalty", "logit_bias", "logit_clamp", "logit_soft_cap",
+        "min_tokens", "padded_vocabulary", "part_repetition", "presence_penalty",
+        "recent_repetition", "repetition_penalty", "top_n_sigma", "typical_p", "uniform_share",
+        "vocabulary_part", "vocabulary_shards",
     }
 )  # fmt: skip
 """Edits that change logits alone, whatever computed them."""

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from hf.what_if.rounding import rounded, saturated
 
+CACHED = ("keys", "values")
+"""What a cache can round alone."""
 _NAME = "grpodoctor_what_if"
 
 
@@ -89,7 +91,9 @@ class AttentionEdits:
     attention_soft_cap: float | None = None
     """Soft-cap of the scores; 0 removes the family's, None keeps it."""
     kv_cache: str = ""
-    """Rounding of keys and values; see `rounding.rounded`."""
+    """Rounding of keys and values, see `rounding.rounded`; `keys in int4`: of one of them."""
+    attention_weights: str = ""
+    """Rounding of the weights that the values are summed with."""
     head_order: str = ""
     """`tiled` assigns query heads to key-value heads in turn instead of in blocks; `reversed` and
     `next`: key-value heads in another order, as ranks may load them."""
@@ -157,7 +161,7 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
         s_aux: Tensor | None = None, **_: Any,
     ) -> tuple[Tensor, None]:  # fmt: skip
         if edits.kv_cache:
-            key, value = rounded(key, edits.kv_cache), rounded(value, edits.kv_cache)
+            key, value = _in_cache(key, value, edits.kv_cache)
         if edits.kv_saturation:
             key, value = (saturated(each, float(edits.kv_saturation)) for each in (key, value))
         if edits.kept is not None:
@@ -174,9 +178,22 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
         if sinks is not None:
             sinks = sinks * float(edits.sink_scale) + float(edits.sink_shift)
         weights = _weights(scores, sinks, edits).to(query.dtype)
+        if edits.attention_weights:
+            weights = rounded(weights, edits.attention_weights)
         return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
 
     return attend
+
+
+def _in_cache(key: Tensor, value: Tensor, edit: str) -> tuple[Tensor, Tensor]:
+    """Keys and values as a cache returns them, by an edit such as `int8` or `keys in int4/row`."""
+    which, _, scheme = edit.rpartition(" in ")
+    if which not in ("", *CACHED):
+        raise InapplicableError(f"a cache has no {which}")
+    return (
+        key if which == "values" else rounded(key, scheme),
+        value if which == "keys" else rounded(value, scheme),
+    )
 
 
 def _per_head(keys: Tensor, groups: int, order: str) -> Tensor:

@@ -21,12 +21,14 @@ from hf.what_if import (
     norm_kinds,
     parts,
     positions,
+    rope_types,
     routing,
     row_orders,
     sites,
     weight_layout,
     wiring,
 )
+from hf.what_if.attention import CACHED
 from hf.what_if.modules import activations, biases, layers, norms, owners_of
 from hf.what_if.numerics import owned_weights
 from hf.what_if.positions import rotary_modules
@@ -58,12 +60,15 @@ _SITE_BOUNDS = (0.3, 1.0, 3.0)
 _HALVES = ("bfloat16", "float16")
 _CACHES = ("int8", "int8/column", "int8/tensor", "int4", "int4/column", "fp8", "fp8/tensor",
            "fp8/row", "fp8_e5m2", "bfloat16", "float16")  # fmt: skip
+_WEIGHTS_OF_KEYS = ("bfloat16", "float16", "fp8", "fp8/row", "fp8_e5m2", "int8")
 _ROUNDINGS = ("bfloat16", "float16", "int8", "int8/tensor", "int4", "int4/group16", "int4/group32",
               "int4/group64", "int4/group128", "int4/zero16", "int4/zero32", "int4/zero64",
-              "int4/zero128", "mxfp4", "nvfp4", "fp8", "fp8/row", "fp8/tensor", "fp8/block16",
-              "fp8/block32", "fp8/block64", "fp8/block128", "fp8/transposed16", "fp8/transposed32",
-              "fp8/transposed64", "fp8/transposed128")  # fmt: skip
-_MULTIPLIED = ("int8", "fp8/row", "fp8/tensor", "fp8/block64", "fp8/block128")
+              "int4/zero128", "mxfp4", "mxfp8", "nvfp4", "fp8", "fp8/row", "fp8/tensor",
+              "fp8/block16", "fp8/block32", "fp8/block64", "fp8/block128", "fp8/transposed16",
+              "fp8/transposed32", "fp8/transposed64", "fp8/transposed128")  # fmt: skip
+_MULTIPLIED = ("mxfp8", "int8", "int8/tensor", "fp8/row", "fp8/tensor", "fp8/block16",
+               "fp8/block32", "fp8/block64", "fp8/block128", "fp8/block16/row", "fp8/block32/row",
+               "fp8/block64/row", "fp8/block128/row")  # fmt: skip
 """Formats in which engines multiply weights and activations."""
 _SINK_SHIFTS = (-2.0, -math.log(2), math.log(2), 1.0, 2.0)
 """ln 2: a sink is counted twice, or half."""
@@ -170,7 +175,9 @@ def _attention(model: Any) -> _Listed:
     yield "attention_scale", _FACTORS, "number"
     yield "attention_soft_cap", _CAPS, "number"
     yield "attention_soft_cap", [0.0], "choice"
-    yield "kv_cache", _CACHES, "choice"
+    alone = [f"{each} in {form}" for each in CACHED for form in _CACHES]
+    yield "kv_cache", [*_CACHES, *alone], "choice"
+    yield "attention_weights", _WEIGHTS_OF_KEYS, "choice"
     yield "kv_saturation", _LIMITS, "number"
     yield "head_order", ["tiled", "reversed", "next"], "choice"
     yield "open_prompt", [True], "choice"
@@ -230,7 +237,7 @@ def _positions(model: Any) -> _Listed:
     yield "qk_norm_order", ["after", "before"] if positions.qk_norms(model) else [], "choice"
     yield "rope_layout", positions.rope_layouts(model), "choice"
     kinds = [f"{kind}/{factor}" for kind in ("yarn", "llama3") for factor in (2, 4, 8)]
-    yield "rope_type", [*positions.own_types(model), *kinds], "choice"
+    yield "rope_type", [*rope_types.own_types(model), *kinds], "choice"
     yield "rotary_width", _rotary_widths(model), "choice"
     kinds = positions.rotary_kinds(model)
     for kind in kinds:
@@ -302,7 +309,7 @@ def _modules(model: Any) -> _Listed:
 
 def _routing(model: Any) -> _Listed:
     if Routers(model):
-        forms = [f"{form}{part}" for form in ("bfloat16", "float16") for part in ("", "/inputs")]
+        forms = [f"{form}{part}" for form in _HALVES for part in ("", "/inputs")] + ["fp8", "int8"]
         yield "router_precision", forms, "choice"
         yield "router_place", routing.score_places(model), "choice"
         yield "router_groups", ["best", "two"], "choice"
@@ -390,6 +397,7 @@ def _processors() -> _Listed:
     yield "frequency_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"
     yield "min_tokens", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "integer"
     yield "position_gap", (-8, -4, -1, 1, 2, 4, 8, 16, 32, 64, 128), "choice"
+    yield "top_n_sigma", (0.7, 1.0, 1.3, 1.6, 2.0, 2.5, 3.0), "number"
     yield "typical_p", (0.2, 0.5, 0.8, 0.9, 0.95, 0.98), "choice"
     yield "uniform_share", (0.003, 0.03, 0.3), "number"
     yield "padded_vocabulary", (1, 4, 16, 64, 128, 256, 512, 1024), "integer"

@@ -28,7 +28,10 @@ _MOST_PAIRS = 128
 """Exchanges of two experts that are tried in a model: all of few."""
 _FEW = 11
 """Experts up to which two may be exchanged in all layers."""
-_ORDERS = ("next", "previous", "halves")
+_ORDERS = ("next", "previous", "halves", "reversed")
+_IN_TURN, _IN_BLOCKS = "in turn among ", "in blocks among "
+_RANKS = (2, 4, 8)
+"""Ranks that hold experts in turn and are read as if they held consecutive ones, or reversely."""
 
 
 def lost_parts(model: Any) -> list[list[str]]:
@@ -55,7 +58,10 @@ def exchanges(model: Any) -> dict[str, list[str]]:
         return {}
     is_few = sum(map(len, pairs.values())) <= _MOST_PAIRS
     shared = min(pairs.values(), key=len) if _count_of(blocks) <= _FEW else []
-    return {EVERYWHERE: [*_ORDERS, *shared], **(pairs if is_few else {})}
+    count = _count_of(blocks)
+    ranks = [ranks for ranks in _RANKS if count % ranks == 0 and count > ranks]
+    by_rank = [f"{how}{number}" for how in (_IN_TURN, _IN_BLOCKS) for number in ranks]
+    return {EVERYWHERE: [*_ORDERS, *by_rank, *shared], **(pairs if is_few else {})}
 
 
 @contextmanager
@@ -156,6 +162,14 @@ def _sources(count: int, order: str) -> Tensor:
         return own.roll(-1 if order == "next" else 1)
     if order == "halves":
         return own.roll(count // 2)
+    if order == "reversed":
+        return own.flip(0)
+    if order.startswith((_IN_TURN, _IN_BLOCKS)):
+        ranks = int(order.rpartition(" ")[2])
+        if count % ranks:
+            raise InapplicableError(f"{count} experts do not divide among {ranks} ranks")
+        shape = (-1, ranks) if order.startswith(_IN_TURN) else (ranks, -1)
+        return own.view(shape).T.flatten()
     one, other = map(int, order.split("<>"))
     own[[one, other]] = own[[other, one]]
     return own

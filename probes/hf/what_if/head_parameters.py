@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from hf.what_if.modules import hooked, layers, replaced
 
 _MOST_HEADS = 512
+_RANKS = (2, 4, 8)
 _OF_LAYERS = ("weight", "bias")
 """Names of parameters with one number per channel."""
 
@@ -30,12 +31,16 @@ def rolls(model: nn.Module) -> list[list[Any]]:
         for far in (1, heads - 1, heads // 2, heads // 4):
             if 0 < far < heads:
                 found[name, far] = None
+        found |= {(name, -ranks): None for ranks in _RANKS if heads % ranks == 0 and heads > ranks}
     return [list(each) for each in found]
 
 
 @contextmanager
 def rolled_heads(model: nn.Module, value: Any) -> Iterator[None]:
-    """Heads with the numbers of other heads, `["A_log", 2]`: each has those of two heads before."""
+    """Heads with the numbers of other heads, `["A_log", 2]`: each has those of two heads before.
+
+    Below 0: each of so many ranks has the numbers of the first one.
+    """
     name, far = str(value[0]), int(value[1])
     chosen = [weight for own, weight in _per_head(model) if own == name]
     if not chosen:
@@ -81,7 +86,9 @@ def embedding_end(model: Any, value: Any) -> Iterator[None]:
 
 
 def _rolled(far: int, data: Tensor) -> Tensor:
-    return data.flatten().roll(far).view_as(data)
+    flat = data.flatten()
+    own = flat.roll(far) if far > 0 else flat[: flat.numel() // -far].repeat(-far)
+    return own.view_as(data)
 
 
 def _per_head(model: nn.Module) -> list[tuple[str, nn.Parameter]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from hf.hooks import until_end
 from hf.loading import ROUTERS, Settings, load_model
 from hf.what_if.modules import replaced
 from hf.what_if.rounding import rounded
+from hf.what_if.tensor_parts import with_parts
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -67,7 +68,7 @@ def linear_rounding(model: Any, value: Any) -> Iterator[None]:
     """Round the weights of linear layers and their inputs, as engines that multiply in 8 bits do.
 
     The output head and routers keep their precision. Inputs have a scale for each token, or for
-    each group of numbers where weights have one for each block.
+    each group of numbers where weights have one for each block; `fp8/block128/row`: for each token.
     """
     head, routers = model.get_output_embeddings(), re.compile(ROUTERS)
     linear = [
@@ -77,8 +78,9 @@ def linear_rounding(model: Any, value: Any) -> Iterator[None]:
     ]
     if not linear:
         raise InapplicableError("this model has no linear layers")
-    scheme = str(value)
-    inner = scheme.replace("/block", "/group")
+    scheme = str(value).removesuffix("/row") if "/block" in value else str(value)
+    inner = f"{scheme.partition('/')[0]}/row" if scheme != value else scheme
+    inner = inner.replace("/block", "/group")
 
     def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
         return (rounded(inputs[0], inner), *inputs[1:])
@@ -105,7 +107,7 @@ class OtherCheckpoints:
     def edit(self) -> Callable[[nn.Module, Any], Any]:
         """The edit that takes tensors `{"from": directory, "only": regular expression}`.
 
-        `"parts": ["lm_head.weight[1/4]"]` takes parts of the rows of further tensors.
+        `"parts": ["lm_head.weight[1/4]"]` takes parts of further tensors; see `tensor_parts`.
         """
 
         @contextmanager
@@ -114,7 +116,8 @@ class OtherCheckpoints:
             wanted = re.compile(str(value["only"]))
             everything = owned_weights(model)
             owned = [entry for entry in everything if wanted.search(entry[0])]
-            mixed = _with_parts(everything, tensors, value.get("parts", ()))
+            own = {path: weight for path, _, _, weight in everything}
+            mixed = with_parts(model, own, tensors, value.get("parts", ()))
             owned += [entry for entry in everything if entry[0] in mixed]
             with _taken(owned, {**tensors, **mixed}):
                 yield
@@ -219,32 +222,6 @@ def owned_weights(model: nn.Module) -> list[tuple[str, nn.Module, str, nn.Parame
         for path, module in model.named_modules()
         for name, weight in module.named_parameters(recurse=False)
     ]
-
-
-def _with_parts(
-    owned: list[tuple[str, nn.Module, str, nn.Parameter]],
-    tensors: Mapping[str, Tensor],
-    parts: Sequence[str],
-) -> dict[str, Tensor]:
-    """The model's tensors of which some rows are another checkpoint's, by name."""
-    mixed: dict[str, Tensor] = {}
-    own = {path: weight for path, _, _, weight in owned}
-    for part in parts:
-        found = _PART.fullmatch(str(part))
-        if found is None or found["name"] not in own or found["name"] not in tensors:
-            raise InapplicableError(f"this model has no {part}")
-        name, number, count = found["name"], int(found["number"]), int(found["count"])
-        rows = own[name].shape[0]
-        if rows % count or tensors[name].shape != own[name].shape:
-            raise InapplicableError(f"{name} has no {count} equal parts")
-        size = rows // count
-        at = slice((number - 1) * size, number * size)
-        weight = mixed.setdefault(name, own[name].detach().clone())
-        weight[at] = tensors[name][at].to(weight)
-    return mixed
-
-
-_PART = re.compile(r"(?P<name>.+)\[(?P<number>\d+)/(?P<count>\d+)\]")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from hf.hooks import until_end
 from hf.what_if.modules import biases, blocks, hooked, layers, replaced, times
 
-_LAST = re.compile(
+LAST = re.compile(
     r"(o_proj|out_proj|c_proj|down_proj|fc2|fc_out|w2|wo|out_lin|lin2|dense|dense_4h_to_h)$"
 )
 """Names of the projections back to the hidden states. Tensor parallelism divides their inputs."""
@@ -123,7 +123,7 @@ def layer_from(model: nn.Module, value: Any) -> Iterator[None]:
 
 def summed_biases(model: nn.Module) -> list[str]:
     """Names of the biases that are added after the sum over ranks, such as `down_proj`."""
-    return sorted(name for name in biases(model) if _LAST.search(name))
+    return sorted(name for name in biases(model) if LAST.search(name))
 
 
 @contextmanager
@@ -183,7 +183,7 @@ def _projections(model: nn.Module, block: str) -> list[nn.Module]:
     """
     found = []
     for module in _chosen(model, block):
-        named = [child for path, child in module.named_modules() if _LAST.search(path)]
+        named = [child for path, child in module.named_modules() if LAST.search(path)]
         if len(named) != 1:
             raise InapplicableError(f"{block} has {len(named)} projections to the hidden states")
         found.append(named[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 import sys
@@ -16,9 +15,6 @@ from contract import InapplicableError
 from torch import Tensor, nn
 
 from hf.hooks import until_end
-
-_UNREADABLE = (KeyError, ValueError, TypeError, AttributeError, RuntimeError)
-"""What a scaling raises if the configuration lacks what it needs."""
 
 
 def rotary_modules(model: nn.Module) -> list[tuple[nn.Module, str]]:
@@ -34,21 +30,21 @@ def rotary_modules(model: nn.Module) -> list[tuple[nn.Module, str]]:
 @contextmanager
 def rope_base(model: nn.Module, value: Any) -> Iterator[None]:
     """Rotate with another base."""
-    with _frequencies(model, lambda now: float(value) ** -(_steps(now) / now.numel())):
+    with changed_frequencies(model, lambda now: float(value) ** -(_steps(now) / now.numel())):
         yield
 
 
 @contextmanager
 def rope_scaling(model: nn.Module, value: Any) -> Iterator[None]:
     """Divide positions by a number."""
-    with _frequencies(model, lambda now: now / float(value)):
+    with changed_frequencies(model, lambda now: now / float(value)):
         yield
 
 
 @contextmanager
 def rope_off(model: nn.Module, _: Any) -> Iterator[None]:
     """Ignore positions."""
-    with _frequencies(model, torch.zeros_like):
+    with changed_frequencies(model, torch.zeros_like):
         yield
 
 
@@ -61,7 +57,7 @@ def rope_share(model: nn.Module, value: Any) -> Iterator[None]:
         kept = _steps(now) < abs(share) * now.numel()
         return now * kept * (-1 if share < 0 else 1)
 
-    with _frequencies(model, change):
+    with changed_frequencies(model, change):
         yield
 
 
@@ -71,7 +67,7 @@ def rope_precision(model: nn.Module, value: Any) -> Iterator[None]:
     form, _, part = str(value).partition("/")
     dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}[form]
     if part:
-        with _frequencies(model, lambda kept: kept.to(dtype).to(kept.dtype)):
+        with changed_frequencies(model, lambda kept: kept.to(dtype).to(kept.dtype)):
             yield
         return
 
@@ -133,43 +129,7 @@ def qk_norm_order(model: nn.Module, value: Any) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def rope_type(model: Any, value: Any) -> Iterator[None]:
-    """Scale frequencies by a method of transformers, such as `yarn/4` or `llama3/8`."""
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    kind, _, factor = str(value).partition("/")
-    config = copy.deepcopy(model.config.get_text_config())
-    try:
-        if kind == "default":
-            frequencies, scale = _plain(model, config.rope_parameters["rope_theta"]), 1.0
-        elif factor == "long":
-            most = int(config.rope_parameters["original_max_position_embeddings"])
-            frequencies, scale = ROPE_INIT_FUNCTIONS[kind](config, None, seq_len=most + 1)
-        else:
-            config.rope_parameters = _parameters(config, kind, float(factor or 1))
-            frequencies, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
-    except _UNREADABLE as error:
-        raise InapplicableError(f"this model has no {kind} scaling: {error}") from error
-    modules = {id(module): module for module, _ in rotary_modules(model)}.values()
-    with ExitStack() as stack:
-        for module in modules:
-            if isinstance(getattr(module, "attention_scaling", None), int | float):
-                stack.enter_context(mock.patch.object(module, "attention_scaling", scale))
-        stack.enter_context(_frequencies(model, frequencies.to))
-        yield
-
-
-def own_types(model: Any) -> list[str]:
-    """Other forms of the scaling that the model has: none, and the one for long contexts."""
-    parameters = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
-    kind = parameters.get("rope_type", "default")
-    if kind == "default" or "rope_theta" not in parameters:
-        return []
-    return ["default", *([f"{kind}/long"] if "long_factor" in parameters else [])]
-
-
-def _plain(model: nn.Module, base: float) -> Tensor:
+def plain_frequencies(model: nn.Module, base: float) -> Tensor:
     """Frequencies without scaling."""
     steps = _steps(getattr(*rotary_modules(model)[0]))
     return torch.as_tensor(float(base)) ** -(steps / steps.numel())
@@ -185,8 +145,11 @@ def rotary_kinds(model: nn.Module) -> list[str]:
 def layer_rope_base(model: nn.Module, value: Any) -> Iterator[None]:
     """Rotate in one kind of layer with another base and without scaling, `[kind, base]`."""
     kind, base = value
-    frequencies = _plain(model, base)
-    with _scaled(model, str(kind), 1.0), _frequencies(model, lambda _: frequencies, kind=str(kind)):
+    frequencies = plain_frequencies(model, base)
+    with (
+        _scaled(model, str(kind), 1.0),
+        changed_frequencies(model, lambda _: frequencies, kind=str(kind)),
+    ):
         yield
 
 
@@ -194,7 +157,7 @@ def layer_rope_base(model: nn.Module, value: Any) -> Iterator[None]:
 def layer_rope_scaling(model: nn.Module, value: Any) -> Iterator[None]:
     """Divide the positions of one kind of layer, `[kind, number]`."""
     kind, factor = value
-    with _frequencies(model, lambda now: now / float(factor), kind=str(kind)):
+    with changed_frequencies(model, lambda now: now / float(factor), kind=str(kind)):
         yield
 
 
@@ -209,7 +172,7 @@ def layer_rope_like(model: nn.Module, value: Any) -> Iterator[None]:
     scale = getattr(owners[0], f"{other}_attention_scaling", 1.0)
     with (
         _scaled(model, str(kind), scale),
-        _frequencies(model, lambda _: frequencies, kind=str(kind)),
+        changed_frequencies(model, lambda _: frequencies, kind=str(kind)),
     ):
         yield
 
@@ -270,7 +233,7 @@ def rotary_width(model: Any, value: Any) -> Iterator[None]:
     with ExitStack() as stack:
         for module, name in _widths(model, now):
             stack.enter_context(mock.patch.object(module, name, width))
-        stack.enter_context(_frequencies(model, lambda _: frequencies, resized=True))
+        stack.enter_context(changed_frequencies(model, lambda _: frequencies, resized=True))
         yield
 
 
@@ -351,20 +314,8 @@ def alibi_functions(model: Any) -> list[str]:
     return [name for name, value in vars(source).items() if "alibi" in name and callable(value)]
 
 
-def _parameters(config: Any, kind: str, factor: float) -> dict[str, Any]:
-    context = int(config.max_position_embeddings)
-    return {
-        **dict(config.rope_parameters),
-        "rope_type": kind,
-        "factor": factor,
-        "original_max_position_embeddings": max(1, int(context / factor)),
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-    }
-
-
 @contextmanager
-def _frequencies(
+def changed_frequencies(
     model: nn.Module, change: Any, *, kind: str = "", resized: bool = False
 ) -> Iterator[None]:
     """Change the inverse frequencies, of one kind of layer or of all.
@@ -399,6 +350,8 @@ def _steps(now: Tensor) -> Tensor:
 def rope_layout(model: nn.Module, value: Any) -> Iterator[None]:
     """Pair other dimensions: `interleaved` neighbors, or `halves` where the family interleaves.
 
+    `last` rotates the last dimensions of each head where the family rotates the first ones.
+
     `halves in indexer` acts only in the modules of that name: the indexer of sparse attention
     rotates its own queries and keys.
     """
@@ -427,7 +380,8 @@ def rope_layouts(model: nn.Module) -> list[str]:
     """The layouts of the whole model, and those of an indexer alone."""
     has_indexer = any(name.endswith(".indexer") for name, _ in model.named_modules())
     places = ("", f"{_IN}indexer") if has_indexer else ("",)
-    return [layout + place for layout in ("interleaved", "halves") for place in places]
+    last = [LAST] if amplitude_kinds(model) == ["all"] else []
+    return [layout + place for layout in ("interleaved", "halves") for place in places] + last
 
 
 def _running(modules: Sequence[nn.Module], stack: ExitStack) -> list[nn.Module]:
@@ -470,6 +424,8 @@ def rotations(model: nn.Module) -> list[tuple[Any, str]]:
 
 def _paired_one(rotate: Any, layout: str, _width: int) -> Any:
     """The same for a function of one tensor, all of whose dimensions are rotated."""
+    if layout == LAST:
+        raise InapplicableError("all dimensions that this function reads are rotated")
 
     def rotated(x: Tensor, *rest: Any, **named: Any) -> Any:
         half = x.shape[-1] // 2
@@ -487,13 +443,20 @@ def _paired(rotate: Any, layout: str, width: int) -> Any:
     def rotated(query: Tensor, key: Tensor, cos: Tensor, *rest: Any, **named: Any) -> Any:
         size = query.shape[-1]
         half = min(width or size, size) // 2
-        order = torch.arange(2 * half, device=query.device).view(half, 2).T.flatten()
-        if layout == "halves":
-            order = order.argsort()
-        others = torch.arange(2 * half, size, device=query.device)
-        order = torch.cat([order, others])
+        order = _order(2 * half, size, layout).to(query.device)
         back = order.argsort()
         turned = rotate(query[..., order], key[..., order], cos, *rest, **named)
         return tuple(each[..., back] for each in turned)
 
     return rotated
+
+
+def _order(width: int, size: int, layout: str) -> Tensor:
+    """The dimensions of a head in the order in which the first ones are rotated."""
+    if layout == LAST:
+        return torch.arange(size).roll(width)
+    order = torch.arange(width).view(width // 2, 2).T.flatten()
+    return torch.cat([order.argsort() if layout == "halves" else order, torch.arange(width, size)])
+
+
+LAST = "last"

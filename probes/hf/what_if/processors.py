@@ -23,7 +23,9 @@ class ProcessorEdits:
     prompt_tokens: Any = None
     """Pairs of a place and what every prompt has there: a token, or a list of tokens. -1 stands for
     none, -2 for the prompt's own token. Places below 0 count from the end of the prompt. Or such
-    pairs for each prompt, after its number: `["3", [[2, 7]]]`."""
+    pairs for each prompt, after its number: `["3", [[2, 7]]]`. One pair may change a whole prompt:
+    `["last", 9]` or `["first", 9]` of its tokens, `["without", [2, 3]]` its second third,
+    `["all", ids]` in its place, `["after", ids]` behind others."""
     masked_tokens: Any = None
     """Ids of tokens that no other token sees, as if they were padding."""
     position_gap: int = 0
@@ -54,6 +56,11 @@ class ProcessorEdits:
     """End tokens are excluded before this position."""
     typical_p: float = 1.0
     """Locally typical sampling keeps tokens with this total probability."""
+    epsilon_cutoff: float = 0.0
+    """Tokens with a smaller probability are dropped, but for the likeliest one."""
+    top_n_sigma: float = 0.0
+    """Tokens are dropped whose logit is further below the largest one than this many standard
+    deviations of the logits; 0 drops none."""
     uniform_share: float = 0.0
     """Share of a uniform distribution over the vocabulary in a mixture with the model's."""
     padded_vocabulary: int = 0
@@ -116,7 +123,7 @@ class ProcessorEdits:
     def _replaced(self, response: Response) -> Sequence[tuple[int, Any]]:
         """Places of a response's prompt with the tokens that it has there."""
         listed: Any = self.prompt_tokens
-        if listed and isinstance(listed[0][0], str):
+        if listed and isinstance(listed[0][0], str) and listed[0][0].isdigit():
             listed = dict(listed).get(str(response.prompt), ())
         pairs: Sequence[tuple[int, Any]] = listed
         return pairs
@@ -133,6 +140,8 @@ class ProcessorEdits:
                 logits_NV[:, token] = logits_NV[:, token].masked_fill(early_N, -torch.inf)
         if self.typical_p < 1:
             logits_NV = _typical(logits_NV, self.typical_p)
+        if self.epsilon_cutoff or self.top_n_sigma:
+            logits_NV = self._cut(logits_NV)
         if self.uniform_share:
             logits_NV = _with_uniform(logits_NV, self.uniform_share)
         if self.padded_vocabulary:
@@ -140,6 +149,21 @@ class ProcessorEdits:
             logits_NV = torch.cat([logits_NV, further], dim=1)
         if self.vocabulary_shards:
             logits_NV = _own_part(logits_NV, history.ids_N, int(self.vocabulary_shards))
+        return logits_NV
+
+    def _cut(self, logits_NV: Tensor) -> Tensor:
+        """The logits without the tokens that the two cutoffs drop."""
+        most_N1 = logits_NV.amax(dim=-1, keepdim=True)
+        if self.epsilon_cutoff:
+            rare_NV = logits_NV.softmax(dim=-1) < self.epsilon_cutoff
+            logits_NV = logits_NV.masked_fill(rare_NV & (logits_NV < most_N1), -torch.inf)
+        if self.top_n_sigma:
+            known_NV = logits_NV.where(logits_NV.isfinite(), torch.nan)
+            squares_NV = (known_NV - known_NV.nanmean(dim=-1, keepdim=True)).square()
+            count_N1 = known_NV.isfinite().sum(dim=-1, keepdim=True).clamp(min=2)
+            spread_N1 = (squares_NV.nansum(dim=-1, keepdim=True) / (count_N1 - 1)).sqrt()
+            far_NV = logits_NV < most_N1 - self.top_n_sigma * spread_N1
+            logits_NV = logits_NV.masked_fill(far_NV, -torch.inf)
         return logits_NV
 
     def _with_penalties(self, logits_NV: Tensor, history: History) -> Tensor:
@@ -169,6 +193,8 @@ _READ = ("padding", "prompt_tokens", "masked_tokens")
 
 def _with_tokens(prompt: Sequence[int], replaced: Sequence[tuple[int, Any]]) -> list[int]:
     """A prompt with other tokens at some places, with more of them, or without these."""
+    if replaced and isinstance(replaced[0][0], str):
+        return _whole(prompt, *replaced[0])
     parts = [[int(token)] for token in prompt]
     for place, tokens in replaced:
         if -len(parts) <= place < len(parts):
@@ -178,6 +204,22 @@ def _with_tokens(prompt: Sequence[int], replaced: Sequence[tuple[int, Any]]) -> 
     if not ids:
         raise InapplicableError("a prompt without tokens cannot be read")
     return ids
+
+
+def _whole(prompt: Sequence[int], change: str, value: Any) -> list[int]:
+    """A whole prompt cut, without a part, behind other tokens, or replaced by these."""
+    if change in ("last", "first"):
+        return list(prompt[-int(value) :] if change == "last" else prompt[: int(value)])
+    if change == "without":
+        part, count = map(int, value)
+        size = len(prompt) // count
+        kept = [*prompt[: (part - 1) * size], *prompt[part * size :]]
+        if not kept:
+            raise InapplicableError("a prompt without tokens cannot be read")
+        return kept
+    if change in ("all", "after"):
+        return [*map(int, value), *(prompt if change == "after" else ())]
+    raise InapplicableError(f"there is no change {change!r} of a prompt")
 
 
 LOST, KEPT = -1, -2

@@ -19,8 +19,8 @@ _FLOATS: dict[str, Any] = {
 _BITS = {"int8": 8, "int4": 4}
 _FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """The magnitudes of a 4-bit number with two bits of exponent and one of mantissa."""
-_MX, _NV = "mxfp4", "nvfp4"
-FORMATS = (*_FLOATS, *_BITS, _MX, _NV)
+_MX, _NV, _MX8 = "mxfp4", "nvfp4", "mxfp8"
+FORMATS = (*_FLOATS, *_BITS, _MX, _NV, _MX8)
 _GROUPS = (16, 32, 64, 128)
 _IN_GROUPS = (f"{kind}{size}" for kind in ("group", "zero") for size in _GROUPS)
 _BLOCKS = (16, 32, 64, 128)
@@ -46,6 +46,8 @@ def rounded(values: Tensor, scheme: str) -> Tensor:
         raise InapplicableError(f"there is no rounding to {scheme!r}")
     if form in (_MX, _NV):
         return _in_groups(values, 32 if form == _MX else 16, partial(_in_four_bits, form))
+    if form == _MX8:
+        return _in_groups(values, 32, _in_eight_bits)
     if not scale and form in _FLOATS:
         return _plain(values, form)
     if scale.startswith("group"):
@@ -112,6 +114,14 @@ def _in_four_bits(form: str, groups: Tensor) -> Tensor:
     middles = (grid[1:] + grid[:-1]) / 2
     sizes = grid[torch.bucketize((groups / scale).abs(), middles)]
     return sizes * groups.sign() * scale
+
+
+def _in_eight_bits(groups: Tensor) -> Tensor:
+    """Values in E4M3 with a power of two as the scale of a group, which clips the largest ones."""
+    most = torch.finfo(torch.float8_e4m3fn).max
+    largest = groups.abs().amax(dim=-1, keepdim=True).clamp(min=1e-30)
+    scale = torch.exp2(largest.log2().floor() - 8)
+    return (groups / scale).clamp(-most, most).to(torch.float8_e4m3fn).float() * scale
 
 
 def _scaled(values: Tensor, largest: Tensor, form: str) -> Tensor:

@@ -17,14 +17,22 @@ from torch.overrides import TorchFunctionMode
 from hf.hooks import until_end
 from hf.routers import Routers
 from hf.what_if.modules import SIGMOIDS, replaced
+from hf.what_if.rounding import rounded
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @contextmanager
 def router_precision(model: Any, value: Any) -> Iterator[None]:
-    """Run routers in another precision; `bfloat16/inputs` rounds only weights and inputs."""
+    """Run routers in another precision; `bfloat16/inputs` rounds only weights and inputs.
+
+    So do `fp8` and `int8`, with one scale for the weights and one for each token.
+    """
     routers = _routers(model)
+    if value in ("fp8", "int8"):
+        with _rounded_routers(routers, str(value)):
+            yield
+        return
     form, _, part = str(value).partition("/")
     dtype = _DTYPES[form]
 
@@ -43,6 +51,17 @@ def router_precision(model: Any, value: Any) -> Iterator[None]:
         until_end(handles),
         replaced(weights, lambda w: w.to(dtype).to(w.dtype) if part else w.to(dtype)),
     ):
+        yield
+
+
+@contextmanager
+def _rounded_routers(routers: list[nn.Module], form: str) -> Iterator[None]:
+    def lower(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        return (rounded(inputs[0], f"{form}/row"), *inputs[1:])
+
+    matrices = [weight for router in routers for weight in router.parameters() if weight.ndim > 1]
+    handles = [router.register_forward_pre_hook(lower) for router in routers]
+    with until_end(handles), replaced(matrices, lambda w: rounded(w, f"{form}/tensor")):
         yield
 
 

@@ -20,11 +20,17 @@ from torch import Tensor, nn
 
 from hf.what_if.modules import layers
 
-_GATE_UP = re.compile(r"(gate_up|gate_and_up|up_gate|input_linear|w13|wi|fc1_glu)(_proj)?$")
+GATE_UP = re.compile(r"(gate_up|gate_and_up|up_gate|input_linear|w13|wi|fc1_glu)(_proj)?$")
 _RANKS = (2, 4, 8)
 _SPLIT, _PERMUTED = "split among ", " permuted for "
 _SPLITS = tuple(f"{_SPLIT}{ranks}" for ranks in _RANKS)
 _FORMS = ("in turn", "halves", "swapped", *_SPLITS)
+_PAIRED = tuple(
+    f"{part} in {layout}"
+    for part in ("weights", "biases", "queries", "keys")
+    for layout in ("pairs", "halves")
+)
+"""The rows of each head for rotated pairs or halves: a conversion forgets a part, or is undone."""
 _QKV_FORMS = ("groups", "blocks", *_SPLITS)
 _SEPARATE = (("q_proj", "k_proj", "v_proj"), ("wq", "wk", "wv"), ("query", "key", "value"))
 _FUSED = (("qkv_proj",), ("query_key_value",), ("Wqkv",), ("c_attn",))
@@ -35,7 +41,10 @@ def layouts(model: nn.Module) -> list[list[str]]:
     """Pairs of a projection and another order of its rows."""
     found = [[name, form] for name in _gate_ups(model) for form in _FORMS]
     if _attentions(model):
-        found += [["qkv", form] for form in (*_QKV_FORMS, *_permutations(model))]
+        biased = any(len(kinds) > 1 for kinds in _attentions(model))
+        paired = [form for form in _PAIRED if biased or not form.startswith(("weights", "biases"))]
+        forms = (*_QKV_FORMS, *_permutations(model), *paired)
+        found += [["qkv", form] for form in forms]
     return found + [["in_proj_qkv", form] for form in _SPLITS if _linear_attentions(model)]
 
 
@@ -44,6 +53,7 @@ def weight_layout(model: nn.Module, value: Any) -> Iterator[None]:
     """Rows in another order, such as `["gate_up_proj", "in turn"]` or `["qkv", "groups"]`.
 
     `["qkv", "keys permuted for 4"]` concerns the rows of the keys alone, as if they had 4 heads.
+    `["qkv", "weights in pairs"]` leaves the biases as they are; the rotation stays the family's.
     """
     name, form = map(str, value)
     if name == "in_proj_qkv":
@@ -73,19 +83,19 @@ def _parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 def _gate_ups(model: nn.Module) -> list[str]:
-    return list(dict.fromkeys(name for name, _ in _parameters(model) if _GATE_UP.search(name)))
+    return list(dict.fromkeys(name for name, _ in _parameters(model) if GATE_UP.search(name)))
 
 
 def _gate_up(model: Any, name: str, form: str) -> _Changed:
     width = model.config.get_text_config().hidden_size
     return [
-        (weight, _halves(weight.data, form, _rows(weight, width)))
+        (weight, _halves(weight.data, form, rows_of(weight, width)))
         for own, weight in _parameters(model)
         if own == name
     ]
 
 
-def _rows(weight: Tensor, hidden: int) -> int:
+def rows_of(weight: Tensor, hidden: int) -> int:
     """The dimension of the rows: the first of a matrix; that of no hidden states for experts."""
     if weight.ndim < 3:
         return 0
@@ -127,7 +137,7 @@ def _qkv(model: Any, form: str) -> _Changed:
     pairs = int(getattr(config, "num_key_value_heads", None) or queries)
     changed: _Changed = []
     for kinds in _attentions(model):
-        for weights in kinds:
+        for weights in _of_kind(kinds, form):
             whole = torch.cat([weight.data for weight in weights])
             order = _order(len(whole), queries, pairs, form)
             parts = torch.split(whole[order.to(whole.device)], [len(weight) for weight in weights])
@@ -146,10 +156,32 @@ def _order(rows: int, queries: int, pairs: int, form: str) -> Tensor:
         return _split(sizes, form)
     if _PERMUTED in form:
         return _permuted(sizes, (queries, pairs), form)
+    if form in _PAIRED:
+        return _paired(sizes, size, form)
     places = torch.arange(rows)
     grouped = places.view(pairs, each + 2, size)
     blocks = torch.cat([part.flatten() for part in torch.split(grouped, [each, 1, 1], 1)])
     return blocks if form == "groups" else blocks.argsort()
+
+
+def _of_kind(kinds: list[list[nn.Parameter]], form: str) -> list[list[nn.Parameter]]:
+    """The weights or the biases if an order is one of these alone, otherwise both."""
+    if not form.startswith(("weights in ", "biases in ")):
+        return kinds
+    return kinds[:1] if form.startswith("weights") else kinds[1:]
+
+
+def _paired(sizes: Sequence[int], size: int, form: str) -> Tensor:
+    """Places of rows: those of each head in pairs that are rotated, or in halves."""
+    part, _, layout = form.partition(" in ")
+    if size % 2:
+        raise InapplicableError("the heads of this model have an odd number of dimensions")
+    blocks = list(torch.split(torch.arange(sum(sizes)), list(sizes)))
+    for at, name in enumerate(("queries", "keys")):
+        if part in (name, "weights", "biases"):
+            shape = (-1, 2, size // 2) if layout == "pairs" else (-1, size // 2, 2)
+            blocks[at] = blocks[at].view(shape).transpose(1, 2).flatten()
+    return torch.cat(blocks)
 
 
 def _split(sizes: Sequence[int], form: str) -> Tensor:

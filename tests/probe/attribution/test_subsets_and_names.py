@@ -14,7 +14,8 @@ from grpodoctor.probe.attribution.computed_causes import cause_of
 from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.investigate import attribute, investigate
 from grpodoctor.probe.attribution.search.subsets import periodic_tokens
-from grpodoctor.probe.attribution.search.tensor_search import labels_of
+from grpodoctor.probe.attribution.search.tensor_groups import rank_shards
+from grpodoctor.probe.attribution.search.tensor_labels import labels_of
 from grpodoctor.probe.attribution.token_biases import BAN, missing_tokens, token_biases
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Setup, Variant
@@ -54,6 +55,9 @@ def test_a_setting_is_named_for_what_it_is(setting: str, cause: str) -> None:
         ),
         (("recent_repetition", ["8", 1.3]), "repetition-penalty", "1.3 on the last 8 tokens"),
         (("alibi_power", 2.0), "attention-bias", "slopes"),
+        (("kv_cache", "keys in int4"), "kv-cache", "keys in int4"),
+        (("adapter_part", ["ranks above 8", 0.0]), "adapter", "ranks above 8 of the adapter"),
+        (("attention_weights", "fp8"), "attention-precision", "attention weights in fp8"),
         (("open_gate", "self_attn"), "missing-gate", "the gate in self_attn"),
     ],
 )
@@ -142,6 +146,18 @@ def test_names_of_tensors() -> None:
     assert labels_of(layer | {"lm_head.weight"}, every) == ("output head", "layer 2")
     norms = frozenset(name for name in every if "norm" in name)
     assert labels_of(norms, every) == ("norms",)
+    inside = frozenset(name for name in every if "layers" in name)
+    shards = rank_shards(inside)
+    quarter = frozenset(f"{name}[rank 3/4]" for name in inside)
+    assert quarter in shards
+    assert frozenset(f"{name}[2/2]" for name in inside) in shards
+    assert not any(name.startswith("lm_head") for shard in shards for name in shard)
+    attention = frozenset(name for name in quarter if "self_attn" in name)
+    assert attention in shards
+    assert labels_of(attention, every) == ("part 3 of 4 of attention",)
+    assert labels_of(quarter, every) == tuple(
+        f"part 3 of 4 of {label}" for label in labels_of(inside, every)
+    )
 
 
 def test_the_search_continues_in_a_subset(tmp_path: Path) -> None:

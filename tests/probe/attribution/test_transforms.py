@@ -229,6 +229,44 @@ def test_some_responses_with_the_values_of_the_next_one(noise: float) -> None:
     assert result.after.gap < 1.1 * plain.gap + 1e-9
 
 
+@pytest.mark.parametrize("side", ["sampler", "learner"])
+@pytest.mark.parametrize("noise", [1e-6, 0.3])
+def test_values_of_other_responses_are_cut_or_padded(side: str, noise: float) -> None:
+    """Rows that were sorted by length and not put back; the padding shows which side's they are."""
+    plain = variant(noise=noise, side=side)
+    lengths_B = np.random.default_rng(2).integers(12, LENGTH + 1, RESPONSES)
+    kept_N = np.arange(LENGTH)[None].repeat(RESPONSES, 0).ravel() < np.repeat(lengths_B, LENGTH)
+    tokens = plain.tokens
+    columns = {"sampler": tokens.sampler_N[kept_N], "learner": tokens.learner_N[kept_N]}
+    parts = np.split(columns[side], np.cumsum(lengths_B)[:-1])
+    order = np.argsort(-lengths_B, kind="stable")
+    columns[side] = np.concatenate(
+        [
+            np.pad(parts[row][:length], (0, max(0, length - parts[row].size)))
+            for row, length in zip(order, lengths_B, strict=True)
+        ]
+    )
+    sorted_tokens = replace(
+        tokens,
+        sampler_N=columns["sampler"],
+        learner_N=columns["learner"],
+        lengths_B=lengths_B,
+        counted_N=np.ones(int(lengths_B.sum()), bool),
+    )
+    mixed = Variant(plain.setup, sorted_tokens)
+    hypothesis = Units().hypothesize(None, mixed)
+    assert hypothesis is not None
+    result = Units().experiment(None, mixed, hypothesis)
+    assert result is not None
+    assert result.identity is not None
+    assert result.identity.id == "shuffled"
+    assert result.details[0] == side
+    assert result.is_conclusive
+    assert "sorted, longest first" in result.summary
+    assert result.after is not None
+    assert result.after.gap < 1.2 * plain.gap + 1e-9
+
+
 def test_a_column_without_finite_values_has_no_change() -> None:
     pair = variant()
     nothing_N = np.full(pair.tokens.sampler_N.size, np.nan)
@@ -260,3 +298,21 @@ def test_tokens_that_were_tokenized_again(is_replaced: bool) -> None:
         assert "such as 103 in place of 7" in found
     else:
         assert found is None
+
+
+def test_values_of_another_sample_are_no_replaced_tokens() -> None:
+    """The first value of a row is then that of a likely token: the one that its owner drew."""
+    plain, generator = variant(), np.random.default_rng(3)
+    count = plain.tokens.learner_N.size
+    listed_NM = -np.sort(generator.exponential(2.0, (count, 20)), axis=1)
+    rows = plain.tokens.learner_N.reshape(RESPONSES, LENGTH)
+    listed_NM[::LENGTH] = listed_NM[0]  # the same prompt
+    rows[:, 0] = listed_NM[0, np.arange(RESPONSES) % 5]  # neighbors draw other tokens
+    tokens = replace(
+        plain.tokens.with_sampler(np.roll(rows, 1, axis=0).ravel()),
+        learner_N=rows.ravel(),
+        ids_N=np.full(count, 7),
+        likeliest_NM=np.tile(np.arange(100, 120), (count, 1)),
+        likeliest_logprob_NM=listed_NM,
+    )
+    assert replaced_ids(tokens) is None

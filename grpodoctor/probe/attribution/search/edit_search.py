@@ -67,11 +67,12 @@ _PHASED = 12
 """Edits that are tried in one phase or token by token, if only what their effect has in common with
 the gap shows which."""
 _WITHOUT_PHASE = _PARTS | GENERIC | {
-    GENERATED, "cache_hole", "frequency_penalty", "logit_bias", "min_tokens", "open_prompt",
-    "padded_positions",
+    GENERATED, "cache_hole", "epsilon_cutoff", "frequency_penalty", "logit_bias", "min_tokens",
+    "open_prompt", "padded_positions",
     "padded_vocabulary", "padding", "position_gap", "position_jump", "position_limit",
     "position_start", "part_repetition", "vocabulary_shards",
-    "presence_penalty", "recent_repetition", "repetition_penalty", "typical_p", "uniform_share",
+    "presence_penalty", "recent_repetition", "repetition_penalty", "top_n_sigma", "typical_p",
+    "uniform_share",
 }  # fmt: skip
 """Edits of whole sequences, of logits, or of a part of the model."""
 _REFINED_PARTS = 2

@@ -79,6 +79,11 @@ class TriedCause:
         return max(self.share, self.typical) * self.part
 
     @property
+    def is_enough(self) -> bool:
+        """Whether the cause is accepted without trying others."""
+        return self.evidence >= _enough_share(self.cause) or self.outcome.is_conclusive
+
+    @property
     def id(self) -> str:
         """The name under which the cause would be reported."""
         return self.outcome.identity.id if self.outcome.identity else self.cause.id
@@ -265,7 +270,7 @@ def edit_key(edit: Edit) -> tuple[str, str]:
     return name, "" if isinstance(value, float) else content
 
 
-def enough_share(cause: Cause) -> float:
+def _enough_share(cause: Cause) -> float:
     """Share of the remaining gap from which a cause is accepted without trying others."""
     return NEARLY_WHOLE if cause.is_surrogate else WHOLE
 

@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, Edit
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.tensor_groups import (
+    COUNTS,
+    Names,
+    grouped,
+    is_part,
+    parts_of,
+    place_of,
+    rank_shards,
+    tensor_of,
+)
 from grpodoctor.probe.attribution.tensors import kind_of, layer_of
 from grpodoctor.probe.attribution.tokens import difference_gap
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.severity import EXACT
 
-Names = frozenset[str]
-Key = TypeVar("Key", bound=Hashable)
-Place = tuple[str, int | None]
-"""Kind and layer of a tensor."""
 _LOWERS = 0.9
 """Largest share of the gap that may remain after adding a group."""
 _GROWS = 1.05
@@ -40,8 +46,6 @@ _DIVIDED = 4
 """Further tensors whose parts are tried."""
 _DIVIDED_KINDS = ("embeddings", "output head", "experts")
 """Kinds of tensors that are divided by rows among ranks."""
-_COUNTS = (2, 4, 8)
-"""Numbers of ranks."""
 _CLIP = 3.0
 """Upper bound on |Δlogp| per token in that share."""
 _ROUNDS = 8
@@ -94,12 +98,17 @@ class TensorSearch:
             BudgetSpentError: if the time budget is used up.
         """
         nothing: Names = frozenset()
-        best = self._best_from(self._grown(nothing)[:_STARTS], nothing)
+        starts = [*self._grown(nothing), *self._helpful(rank_shards(self.names), nothing)]
+        best = self._best_from(sorted(starts, key=self._order)[:_STARTS], nothing)
         if not self._is_closed(best):
             # Whole tensors imitate a part of another one, which alone closes the gap.
             parts = (self._helpful(groups, nothing)[:1] for groups in self._parts(nothing))
             best = self._best_from([start for part in parts for start in part], best)
         return best
+
+    def _order(self, taken: Names) -> tuple[float, int]:
+        """Smallest gap first; of sets with the same gap, the smallest: the others are equal."""
+        return round(float(np.log10(self._gaps[taken] + EXACT)), 1), len(taken)
 
     def _best_from(self, starts: Sequence[Names], best: Names) -> Names:
         """The set with the smallest gap after each start was completed."""
@@ -135,9 +144,10 @@ class TensorSearch:
 
     def edit(self, names: Names) -> Edit:
         """The edit that takes tensors, and parts of tensors, of the other checkpoint."""
-        pattern = "|".join(re.escape(name) for name in sorted(names) if not is_part(name))
+        whole = sorted(name for name in names if not is_part(name))
+        pattern = "|".join(re.escape(name) for name in whole)
         value: dict[str, Any] = {"from": str(self._folder), "only": f"^(?:{pattern})$"}
-        parts = sorted(name for name in names if is_part(name))
+        parts = sorted(name for name in names if is_part(name) and tensor_of(name) not in names)
         return OTHER_WEIGHTS, json.dumps(value | ({"parts": parts} if parts else {}))
 
     def _grown(self, taken: Names) -> list[Names]:
@@ -152,13 +162,12 @@ class TensorSearch:
         sets = dict.fromkeys(taken | group for group in groups if not group <= taken)
         gaps = self._measure(sets)
         helpful = [each for each in gaps if gaps[each] < _LOWERS * self._gaps[taken]]
-        # Of sets with the same gap, the smallest: the other tensors are equal anyway.
-        return sorted(helpful, key=lambda each: (round(np.log10(gaps[each] + EXACT), 1), len(each)))
+        return sorted(helpful, key=self._order)
 
     def _levels(self) -> Iterable[list[Names]]:
         """Groups from coarse to fine: kinds, layers and kinds of a layer, then single tensors."""
-        by_kind, by_layer = _grouped(self.names, kind_of), _grouped(self.names, layer_of)
-        by_both = _grouped(self.names, _place_of)
+        by_kind, by_layer = grouped(self.names, kind_of), grouped(self.names, layer_of)
+        by_both = grouped(self.names, place_of)
         biases = frozenset(name for name in self.names if name.endswith("bias"))
         groups = [self.names, *by_kind.values(), *by_layer.values(), *by_both.values(), biases]
         yield [group for group in groups if group]
@@ -166,23 +175,24 @@ class TensorSearch:
             yield [frozenset({name}) for name in self.names]
 
     def _parts(self, taken: Names) -> Iterator[list[Names]]:
-        """Parts of the rows of single tensors: the shard of a rank that was not synced, an expert.
+        """Parts of tensors: what a rank holds, the rows of single tensors, an expert.
 
-        Those of the tensors that engines divide by rows come first. Then come the tensors whose
+        Of single tensors, those that engines divide by rows come first. Then come those whose
         effect has most in common with the gap; that of a whole tensor hides that of a small part.
         """
+        yield rank_shards(self.names)
         names = sorted(self.names - taken, key=lambda name: -self._shares.get(taken | {name}, 0.0))
         divided = [name for name in names if kind_of(name) in _DIVIDED_KINDS]
-        yield [part for name in divided for part in _parts_of(name, self._counts_of(name))][
+        yield [part for name in divided for part in parts_of(name, self._counts_of(name))][
             :_MOST_AT_ONCE
         ]
         for name in [name for name in names if name not in divided][:_DIVIDED]:
             if self._shares.get(taken | {name}, 0.0) >= _COMMON:
-                yield _parts_of(name, _COUNTS)
+                yield parts_of(name)
 
     def _counts_of(self, name: str) -> Sequence[int]:
         is_experts = kind_of(name) == "experts" and self._experts > 1
-        return (self._experts,) if is_experts else _COUNTS
+        return (self._experts,) if is_experts else COUNTS
 
     def _pruned(self, taken: Names) -> Names:
         """Without the tensors that are not needed: first the kinds of a layer, then single ones."""
@@ -196,7 +206,7 @@ class TensorSearch:
 
     @staticmethod
     def _by_layer_and_kind(taken: Names) -> list[Names]:
-        return list(_grouped(taken, _place_of).values())
+        return list(grouped(taken, place_of).values())
 
     @staticmethod
     def _by_name(taken: Names) -> list[Names]:
@@ -244,85 +254,3 @@ class TensorSearch:
         learner_N = learner_N[: self._target.size]
         at = self._counted & np.isfinite(self._target) & np.isfinite(learner_N)
         return learner_N[at], self._target[at]
-
-
-def _parts_of(name: str, counts: Sequence[int]) -> list[Names]:
-    """All parts of a tensor's rows, in several numbers of parts."""
-    return [
-        frozenset({f"{name}[{part}/{count}]"}) for count in counts for part in range(1, count + 1)
-    ]
-
-
-def is_part(name: str) -> bool:
-    """Whether a name is that of a part of a tensor, such as `lm_head.weight[1/4]`."""
-    return name.endswith("]")
-
-
-def _grouped(names: Iterable[str], key: Callable[[str], Key]) -> Mapping[Key, Names]:
-    groups: dict[Key, set[str]] = {}
-    for name in names:
-        groups.setdefault(key(name), set()).add(name)
-    return {group: frozenset(members) for group, members in groups.items()}
-
-
-def labels_of(taken: Names, every: Names) -> tuple[str, ...]:
-    """Short names of a set of tensors, such as `layer 1 attention`, sorted by layer.
-
-    Args:
-        taken: the tensors to name.
-        every: all tensors of the model.
-    """
-    kinds, whole = _grouped(every, kind_of), _grouped(every, _place_of)
-    labels: list[tuple[int, str]] = []
-    by_layer = _grouped(every, layer_of)
-    for layer, members in _grouped(taken, layer_of).items():
-        if layer is not None and members == by_layer[layer]:
-            labels.append((layer, f"layer {layer} "))
-            taken -= members
-    for kind, members in _grouped(taken, kind_of).items():
-        if members == kinds[kind]:
-            labels.append((-1, kind))
-            continue
-        layers = {layer_of(name) for name in kinds[kind]}
-        for place, part in _grouped(members, _place_of).items():
-            is_outside = place[1] is None and len(layers) > 1  # such as the last norm
-            labels += _labels(place, part, is_whole=part == whole[place] and not is_outside)
-    return _merged(labels)
-
-
-def _place_of(name: str) -> Place:
-    return kind_of(name), layer_of(name)
-
-
-def _labels(place: Place, names: Names, *, is_whole: bool) -> list[tuple[int, str]]:
-    """The order and the label of some tensors of a kind and a layer."""
-    kind, layer = place
-    where, order = ("", -1) if layer is None else (f"layer {layer} ", layer)
-    if is_whole:
-        return [(order, f"{where}{kind}")]
-    return [(order, f"{where}{_tail(name)}") for name in sorted(names)]
-
-
-def _tail(name: str) -> str:
-    """The end of a tensor's name after its layer: `self_attn.q_proj.weight`."""
-    return re.sub(r"^(?:.*\.(?:layers|h|blocks)\.\d+|model|transformer)\.", "", name)
-
-
-def _merged(labels: Sequence[tuple[int, str]]) -> tuple[str, ...]:
-    """Labels in order, with the layers of a kind in one label: `layers 1 to 3 MLP`."""
-    layers: dict[str, list[int]] = {}
-    for order, label in labels:
-        plain = label.removeprefix(f"layer {order} ") if order >= 0 else label
-        layers.setdefault(plain, []).append(order)
-    ordered = sorted(layers.items(), key=lambda item: (min(item[1]), item[0]))
-    return tuple(_label(name, sorted(numbers)) for name, numbers in ordered)
-
-
-def _label(name: str, layers: Sequence[int]) -> str:
-    if layers[0] < 0:
-        return name
-    if len(layers) == 1:
-        return f"layer {layers[0]} {name}".rstrip()
-    if list(layers) == list(range(layers[0], layers[-1] + 1)):
-        return f"layers {layers[0]} to {layers[-1]} {name}".rstrip()
-    return f"layers {', '.join(map(str, layers))} {name}".rstrip()

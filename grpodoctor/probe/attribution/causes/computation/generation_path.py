@@ -8,7 +8,7 @@ import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import Tokens
+from grpodoctor.probe.attribution.tokens import Integers, Tokens
 from grpodoctor.probe.attribution.variant import Variant
 
 _FADES = 5.0
@@ -83,7 +83,7 @@ def replaced_ids(tokens: Tokens) -> str | None:
         return None
     errors = np.abs(values_NM[places] - tokens.sampler_N[places, None])
     is_listed = errors.min(axis=1) < _EQUAL
-    if is_listed.mean() < _NEARLY_ALL:
+    if is_listed.mean() < _NEARLY_ALL or _is_of_others(tokens, places):
         return None
     sampled = listed_NM[places, errors.argmin(axis=1)]
     pairs = zip(tokens.ids_N[places].tolist(), sampled.tolist(), strict=True)
@@ -94,6 +94,23 @@ def replaced_ids(tokens: Tokens) -> str | None:
     )
 
 
+def _is_of_others(tokens: Tokens, places: Integers) -> bool:
+    """Whether the values at most places are those of other samples of the prompt.
+
+    After the same tokens, the value of a token that another sample drew is also one of the likely
+    tokens' values: then the values are in the wrong rows, and not the tokens.
+    """
+    found = 0
+    for place in places.tolist():
+        row, position = int(tokens.rows_N[place]), int(tokens.positions_N[place])
+        same_B = (tokens.prompt_B == tokens.prompt_B[row]) & (tokens.lengths_B > position)
+        same_B[row] = False
+        others = tokens.learner_N[tokens.starts_B[same_B] + position]
+        found += bool((np.abs(others - tokens.sampler_N[place]) < _EQUAL).any())
+    return found > _MOSTLY * places.size
+
+
+_MOSTLY = 0.5
 _CLEAR, _EQUAL = 0.02, 2e-4
 """|Δlogp| of a replaced token, and of two float32 values of one token."""
 _NEARLY_ALL = 0.9

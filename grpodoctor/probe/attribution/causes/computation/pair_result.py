@@ -13,7 +13,7 @@ from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.pair_search import Change, ClosedPair
 from grpodoctor.probe.attribution.search.refit_tensors import tensors_of
 from grpodoctor.probe.attribution.search.selection import CLOSED
-from grpodoctor.probe.attribution.search.tensor_search import labels_of
+from grpodoctor.probe.attribution.search.tensor_labels import labels_of
 from grpodoctor.probe.attribution.tensors import PARTIAL_SYNC, tensors_in_words
 from grpodoctor.probe.attribution.variant import Variant
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.causes.computation.pair_result import result_of
 from grpodoctor.probe.attribution.computed_causes import cause_of
@@ -51,6 +53,7 @@ class WhatIf(Cause):
         search = SiteSearch(experiments, variant)
         families = _within_prompts(variant, experiments.what_ifs(variant.setup.learner))
         families += [*_padding(variant), *_padded_positions(variant, families)]
+        families += _cutoffs(variant)
         families += [*deviating_tokens(variant.tokens), *missing_tokens(variant.tokens)]
         candidates = search.best(families)
         experiments.excluded.update(search.excluded)
@@ -172,6 +175,22 @@ def _padded_positions(variant: Variant, known: list[EditFamily]) -> list[EditFam
     is_absolute = any(family.name == "position_start" for family in known)
     widths = _widths(variant) if is_absolute else []
     return [EditFamily("padded_positions", tuple(widths), "integer")] if widths else []
+
+
+def _cutoffs(variant: Variant) -> list[EditFamily]:
+    """Probabilities below which no token may have been drawn: those of the rarest sampled ones."""
+    tokens = variant.tokens
+    at_N = tokens.finite_N & np.isfinite(tokens.learner_N)
+    if not at_N.any():
+        return []
+    least = np.exp(np.quantile(tokens.learner_N[at_N], _RARE))
+    values = {float(f"{_BELOW * far * each:.3g}") for each in least for far in _FARTHER}
+    return [EditFamily("epsilon_cutoff", tuple(sorted(values)), "number")]
+
+
+_RARE = (0.0, 0.005)
+"""Quantiles of the sampled tokens: next to another fault a few are less likely in the learner."""
+_BELOW, _FARTHER = 0.999, (1.0, 0.8)
 
 
 def _padding(variant: Variant) -> list[EditFamily]:

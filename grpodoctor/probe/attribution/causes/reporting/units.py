@@ -111,6 +111,7 @@ class Units(Cause):
             after=after,
             details=(side, change.what),
             is_exact=change.cause not in _INEXACT,
+            is_conclusive=change.is_conclusive,
             identity=Identity(
                 change.cause,
                 _TITLES[change.cause].format(side=side),
@@ -142,9 +143,14 @@ def _better(best: _Found | None, found: _Found, before: Tokens) -> _Found | None
     share = 1 - found.tokens.gap / before.gap
     if not share > found.change.least or lost > _LOST * before.finite_N.sum():
         return best
-    if best is None or max(found.tokens.gap, EXACT) < _CLEARLY * max(best.tokens.gap, EXACT):
+    if best is None:
         return found
-    return best
+    gap, least = (max(each.tokens.gap, EXACT) for each in (found, best))
+    # An order of rows can be undone on either side, but the padding is explained on one only.
+    keeps_more = (
+        found.tokens.finite_N.sum() > best.tokens.finite_N.sum() and _CLEARLY * gap <= least
+    )
+    return found if gap < _CLEARLY * least or keeps_more else best
 
 
 _CLEARLY = 0.8

@@ -51,7 +51,8 @@ class PromptSearch(Cause):
     is_surrogate = True
     is_symmetric = True
     strength: ClassVar[float]
-    """Strength of the hypothesis. All searches have the same reason, so this is their order."""
+    """Strength of the hypothesis. All searches have the same reason, so this is their order: those
+    that take few passes come first."""
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """A gap above rounding, and a learner that can read other prompts."""

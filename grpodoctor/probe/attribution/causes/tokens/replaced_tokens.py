@@ -32,6 +32,8 @@ _FEW = 4
 """Tokens whose orders are all tried."""
 _LOWERS = 0.9
 """Largest share of the gap that may remain after one more token."""
+_MOST_OPEN, _HALF = 800, 0.5
+"""Passes after which a share of the gap must be closed."""
 _CLIP = 3.0
 """Upper bound on |Δlogp| per token in what an effect has in common with the gap."""
 
@@ -96,12 +98,17 @@ class _Search:
             if self._gaps[grown] >= _LOWERS * self._gaps[found]:
                 break
             found = self._revised(grown)
-            if not self._experiments.is_loud(self._gaps[found]):
+            if not self._experiments.is_loud(self._gaps[found]) or self._is_hopeless(found):
                 break
             taken = {place for place, _ in found}
             near = {place + far for place in taken for far in range(-_NEAR, _NEAR + 1)}
             places = sorted((near & set(self._places)) - taken)
         return found
+
+    def _is_hopeless(self, found: Replaced) -> bool:
+        """Whether many passes left most of the gap: the best of many lowers any a little."""
+        is_open = self._gaps[found] > _HALF * self._gaps[()]
+        return is_open and len(self._gaps) > _MOST_OPEN
 
     def _best_places(self) -> list[int]:
         """The places whose replacement has most in common with the gap."""

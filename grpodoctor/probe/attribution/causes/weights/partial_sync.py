@@ -7,7 +7,8 @@ from pathlib import Path
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.tensor_search import TensorSearch, labels_of
+from grpodoctor.probe.attribution.search.tensor_labels import labels_of
+from grpodoctor.probe.attribution.search.tensor_search import TensorSearch
 from grpodoctor.probe.attribution.tensors import (
     PARTIAL_SYNC,
     of_each_checkpoint,

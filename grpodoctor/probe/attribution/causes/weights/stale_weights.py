@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.engine_variants import model_path
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.tensor_search import labels_of
+from grpodoctor.probe.attribution.search.tensor_labels import labels_of
 from grpodoctor.probe.attribution.tensors import other_checkpoints, tensor_names, tensors_in_words
 from grpodoctor.probe.attribution.variant import Variant
 
