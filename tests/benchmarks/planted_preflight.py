@@ -89,7 +89,8 @@ def main(parts: Iterable[str]) -> None:
                 for case in cases
                 if not parts or any(part in case.name or part in title for part in parts)
             ]
-            _print_all(title, chosen, Path(folder), tell=tell)
+            if chosen:
+                _print_all(title, chosen, Path(folder), tell=tell)
 
 
 def _print_all(title: str, cases: list[Case], folder: Path, *, tell: bool) -> None:
