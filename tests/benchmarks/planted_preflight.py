@@ -1,8 +1,9 @@
 """Prints which planted faults a preflight names, and the alarms on healthy sets.
 
-    python -m tests.benchmarks.planted_preflight [NAME …]
+    python -m tests.benchmarks.planted_preflight [NAME …] [--tell]
 
-NAME is a part of a case's name. Takes about 20 minutes.
+NAME is a part of a case's name, or of the title of a set. `--tell` prints all findings. All sets
+take about 20 minutes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from tests.preflight.planted.healthy import all_healthy
 from tests.preflight.planted.ninth_examination import ninth_faults, ninth_healthy
 from tests.preflight.planted.second_examination import second_faults, second_healthy
 from tests.preflight.planted.seventh_examination import seventh_faults, seventh_healthy
+from tests.preflight.planted.sixteenth_first import first_half
+from tests.preflight.planted.sixteenth_healthy import healthy_first, healthy_second
+from tests.preflight.planted.sixteenth_second import second_half
 from tests.preflight.planted.sixth_examination import sixth_faults, sixth_healthy
 from tests.preflight.planted.tenth_examination import tenth_faults, tenth_healthy
 from tests.preflight.planted.third_examination import third_faults, third_healthy
@@ -67,29 +71,44 @@ _SETS = {
     "healthy, in the fourteenth examination": fourteenth_healthy(),
     "planted in the fifteenth examination": fifteenth_faults(),
     "healthy, in the fifteenth examination": fifteenth_healthy(),
+    "planted in the sixteenth examination, half A": tuple(first_half()),
+    "healthy, in the sixteenth examination, half A": tuple(healthy_first()),
+    "planted in the sixteenth examination, half B": tuple(second_half()),
+    "healthy, in the sixteenth examination, half B": tuple(healthy_second()),
 }
 
 
 def main(parts: Iterable[str]) -> None:
     """Examine the cases and print a table."""
-    parts = tuple(parts)
+    tell = "--tell" in (parts := tuple(parts))
+    parts = tuple(part for part in parts if part != "--tell")
     with tempfile.TemporaryDirectory() as folder:
         for title, cases in _SETS.items():
             chosen = [
-                case for case in cases if not parts or any(part in case.name for part in parts)
+                case
+                for case in cases
+                if not parts or any(part in case.name or part in title for part in parts)
             ]
-            _print_all(title, chosen, Path(folder))
+            if chosen:
+                _print_all(title, chosen, Path(folder), tell=tell)
 
 
-def _print_all(title: str, cases: list[Case], folder: Path) -> None:
+def _print_all(title: str, cases: list[Case], folder: Path, *, tell: bool) -> None:
     hits = 0
     for number, case in enumerate(cases):
         examined = examine(case, folder / f"{title}-{number}")
         hit = examined.is_named if case.named else not (examined.alarms or examined.error)
         hits += hit
-        print(f"{'yes' if hit else 'NO '} {case.name}{_rest(case, examined, hit=hit)}", flush=True)
+        rest = _all_findings(examined) if tell else _rest(case, examined, hit=hit)
+        print(f"{'yes' if hit else 'NO '} {case.name}{rest}", flush=True)
     verdict = "named" if title.startswith("planted") else "without an alarm"
     print(f"{title}: {hits} of {len(cases)} {verdict}\n")
+
+
+def _all_findings(examined: Examined) -> str:
+    """Everything that the preflight says, for grading by hand."""
+    lines = [examined.error] if examined.error else []
+    return "".join(f"\n      {line}" for line in [*lines, *examined.alarms, *examined.notes])
 
 
 def _rest(case: Case, examined: Examined, *, hit: bool) -> str:

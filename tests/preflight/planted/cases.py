@@ -52,6 +52,8 @@ class Examined:
     """Code and summary of each warning and critical finding."""
     is_named: bool
     error: str = ""
+    notes: tuple[str, ...] = ()
+    """Code and summary of each note."""
 
 
 def examine(case: Case, folder: Path) -> Examined:
@@ -67,6 +69,7 @@ def examine(case: Case, folder: Path) -> Examined:
         tuple(_words(each) for each in alarms if not _depends_on_the_machine(case, each)),
         is_named=any(_is_named(case, finding) for finding in alarms),
         error="; ".join(f"{each.code}: {each.reason}" for each in results.failed),
+        notes=tuple(_words(each) for each in results.findings if each.severity == "info"),
     )
 
 

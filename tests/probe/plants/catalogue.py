@@ -9,6 +9,7 @@ from typing import Any
 from tests.probe.plants import (
     engine_bugs,
     field_bugs,
+    fourth_draw,
     fresh,
     further,
     issue_bugs,
@@ -29,7 +30,7 @@ from tests.probe.plants.families import FAMILIES
 MOE: tuple[str, ...] = ("mixtral", "qwen3_moe", "deepseek_v3")
 MOE += (*engine_bugs.ROUTED, *field_bugs.ROUTED, *report_bugs.ROUTED, *issue_bugs.ROUTED)
 MOE += (*upstream_bugs.ROUTED, *recurring_bugs.ROUTED, *rewritten_kernels.ROUTED)
-MOE += (*natural_draw.ROUTED, *second_draw.ROUTED)
+MOE += (*natural_draw.ROUTED, *second_draw.ROUTED, *fourth_draw.ROUTED)
 BIASED = ("gpt_neox", "phi")
 ROTARY = tuple(family for family in FAMILIES if family != "deepseek_v3")
 
@@ -286,8 +287,8 @@ def unseen() -> Iterator[Plant]:
     yield from _recurring_bugs()
     yield from _rewritten_kernels()
     yield from _natural_draw()
-    yield from _drawn(second_draw.pairs())
-    yield from _drawn(third_draw.pairs())
+    for draw in (second_draw, third_draw, fourth_draw):
+        yield from _drawn(draw.pairs())
 
 
 def _engine_bugs() -> Iterator[Plant]:
@@ -462,7 +463,7 @@ def _natural_draw() -> Iterator[Plant]:
 
 
 def _drawn(pairs: Iterator[second_draw.Drawn]) -> Iterator[Plant]:
-    """The plants of `second_draw` or `third_draw`."""
+    """The plants of `second_draw` and the draws after it."""
     for each in pairs:
         named = {name: value for name, value in vars(each).items() if name != "causes"}
         yield Plant(causes=tuple(map(frozenset, each.causes)), **named)

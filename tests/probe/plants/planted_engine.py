@@ -23,6 +23,7 @@ from tests.probe.plants import (
     computing,
     engine_bugs,
     field_bugs,
+    fourth_draw_faults,
     fresh,  # noqa: F401  # registers its faults
     further,
     issue_bugs,
@@ -74,6 +75,7 @@ class Planted:
         read = upstream_bugs.read_prompts(self._faults, read)
         read = second_draw_faults.read_prompts(self._faults, read)
         read = third_draw_serving.read_prompts(self._faults, read)
+        read = fourth_draw_faults.read_prompts(self._faults, read)
         with self._settings.processors(self._engine), self._reported_over():
             settings = self._settings.sampling(sampling)
             settings = third_draw_serving.settings(settings, self._faults)
@@ -114,6 +116,7 @@ class Planted:
             for each, original in zip(scored, originals, strict=True)
         ]
         scored = third_draw_serving.scored(scored, self._faults)
+        scored = fourth_draw_faults.scored(scored, self._faults)
         return reporting.spoilt(scored, self._faults)
 
     @contextmanager
@@ -129,6 +132,7 @@ class Planted:
         if "last_lost" not in self._faults:
             responses = second_draw_faults.read(responses, self._faults)
             responses = third_draw_serving.read(responses, self._faults)
+            responses = fourth_draw_faults.read(responses, self._faults)
             return unseen_serving.read(responses, self._faults)
         return [replace(each, prompt_ids=each.prompt_ids[:-1]) for each in responses]
 
@@ -146,6 +150,7 @@ def load(model: str, options: Mapping[str, Any]) -> Planted:
     sets = (computing.ATTENTION, further.NEED_EAGER, unseen_computing.NEED_EAGER)
     if faults.keys() & engine_bugs.NEED_EAGER.union(
         field_bugs.NEED_EAGER,
+        fourth_draw_faults.NEED_EAGER,
         natural_draw.NEED_EAGER,
         phase_faults.NEED_EAGER,
         recurring_bugs.NEED_EAGER,

@@ -12,6 +12,7 @@ import torch
 
 from tests.probe.plants import (
     engine_bugs,
+    fourth_draw_faults,
     further,
     issue_bugs,
     report_bugs,
@@ -28,6 +29,7 @@ PROCESSORS += (
     *issue_bugs.ROW_PROCESSORS,
     *upstream_bugs.ROW_PROCESSORS,
     *third_draw_serving.ROW_PROCESSORS,
+    *fourth_draw_faults.ROW_PROCESSORS,
 )
 
 
@@ -123,4 +125,5 @@ def _row(logits: Any, everything: Sequence[int], drawn: Sequence[int], mine: Any
     logits = issue_bugs.changed_row(logits, everything, mine)
     logits = upstream_bugs.changed_row(logits, everything, drawn, mine)
     logits = third_draw_serving.changed_row(logits, everything, drawn, mine)
+    logits = fourth_draw_faults.changed_row(logits, mine)
     return further.changed_row(logits, mine)

@@ -15,6 +15,7 @@ import torch
 
 from tests.probe.plants import (
     field_bug_families,
+    fourth_draw_families,
     issue_bug_families,
     recurring_bug_families,
     report_bug_families,
@@ -104,6 +105,7 @@ _EMBEDDED = {
     "gemma3": 0.125, "granite": 1.3, "gpt2": 0.3, "lfm2": 0.3, **EMBEDDING_DEVIATION,
     **field_bug_families.EMBEDDING_DEVIATION, **report_bug_families.EMBEDDING_DEVIATION,
     **issue_bug_families.EMBEDDING_DEVIATION, **second_draw_families.EMBEDDING_DEVIATION,
+    **fourth_draw_families.EMBEDDING_DEVIATION,
 }  # fmt: skip
 """Deviation of embeddings that are scaled, or tied to the head."""
 _HEAD = {
