@@ -15,6 +15,7 @@ import math
 import os
 import random
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from grpodoctor.errors import GrpodoctorError  # noqa: E402  # after the path to it
 from grpodoctor.probe.attribution.case import Attribution, Case  # noqa: E402
+from grpodoctor.probe.attribution.explanation import DEFECT  # noqa: E402
 from grpodoctor.probe.attribution.investigate import investigate  # noqa: E402
 from grpodoctor.probe.contract import Processing, Sampling  # noqa: E402
 from grpodoctor.probe.inputs.engine_spec import EngineSpec  # noqa: E402
@@ -153,6 +155,7 @@ def outcome(plant: Plant, root: Path) -> Outcome:
         found.gap,
         tuple(each.summary for each in found.causes),
         tuple(each.explained for each in found.causes),
+        error=next((note for note in found.notes if note.startswith(DEFECT)), ""),
         scorings=_scorings(root) - before,
     )
 
@@ -167,11 +170,12 @@ def limited_outcome(plant: Plant, seconds: int) -> Outcome:
     with tempfile.TemporaryDirectory() as scratch:
         written = Path(scratch) / "outcome.jsonl"
         command = [sys.executable, __file__, "--key", plant.key, "-o", str(written)]
-        subprocess.run(command, stdout=subprocess.DEVNULL, preexec_fn=limit, check=False)
+        ended = subprocess.run(command, stdout=subprocess.DEVNULL, preexec_fn=limit, check=False)
         lines = written.read_text("utf-8").splitlines() if written.exists() else []
     if lines:
         return Outcome.from_json(plant, json.loads(lines[-1]))
-    error = f"stopped after {seconds} s of computing time"
+    is_limit = ended.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
+    error = f"stopped after {seconds} s of computing time" if is_limit else "ended by a defect"
     return Outcome(plant, (), "", "none", time.monotonic() - began, 0.0, error=error)
 
 

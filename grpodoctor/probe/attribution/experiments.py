@@ -355,15 +355,19 @@ class Experiments:
         The responses follow the prompts that the learner reads in this variant. None, and all
         tokens, if a few of the responses cannot be scored alone.
         """
-        needs_all = variant.setup.learner_map is not None and variant.setup.learner_map.needs_all
-        if variant.setup.own_prompts or needs_all:
+        if variant.setup.own_prompts or variant.setup.needs_all:
             return None, np.arange(variant.tokens.sampler_N.size)
         wanted_B = spread(variant.tokens, _SCREEN_TOKENS)
         return self.folder_of(variant, wanted_B), self._indices(variant, wanted_B)
 
-    def one_of_each_prompt(self, variant: Variant) -> tuple[Path, Integers]:
-        """A folder with the first response to each prompt that counts, and its tokens' indices."""
+    def one_of_each_prompt(self, variant: Variant) -> tuple[Path | None, Integers]:
+        """A folder with the first response to each prompt that counts, and its tokens' indices.
+
+        None, and all tokens, if the learner's values of a response depend on those of others.
+        """
         tokens = variant.tokens
+        if variant.setup.needs_all:
+            return None, np.arange(tokens.sampler_N.size)
         counted_B = np.unique(tokens.rows_N[tokens.counted_N])
         _, first = np.unique(tokens.prompt_B[counted_B], return_index=True)
         wanted_B = set(counted_B[first].tolist())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Set
 from dataclasses import replace
+from pathlib import Path
 
-from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult
+from grpodoctor.errors import EngineError, GrpodoctorError
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.naming import (
@@ -38,6 +40,10 @@ from grpodoctor.probe.attribution.search.together import (
 from grpodoctor.probe.attribution.split_steps import in_steps
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.results import NamedCause
+from grpodoctor.support.safe_text import clean_text
+
+DEFECT = "defect"
+"""The first word of a note on an experiment that raised an unexpected error."""
 
 
 class Explanation:
@@ -79,6 +85,22 @@ class Explanation:
             noise=self.tests.noise,
             rounding=self.tests.rounding,
         )
+
+    def _outcome(
+        self, cause: Cause, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
+        """What a cause's experiment finds; None if it finds nothing or fails."""
+        try:
+            return cause.experiment(self.experiments, variant, hypothesis)
+        except EngineError as error:
+            self.notes.append(f"experiment for {cause.id} failed: {error.what}")
+        except (GrpodoctorError, MemoryError):  # the budget is spent, or all would fail
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault in one must not end the others
+            self.notes.append(
+                f"{DEFECT} in the experiment for {cause.id}, please report it: {_place_of(error)}"
+            )
+        return None
 
     def _restore(self, saved: SavedState) -> None:
         self.named, self.steps = list(saved.named), list(saved.steps)
@@ -226,3 +248,10 @@ class Explanation:
         doubtful = {each.cause for each in self.named if leaves_much(each, variant.gap)}
         doubtful |= {step.cause for step in self.steps if step.rivals}
         self._call_likely(imitated & doubtful)
+
+
+def _place_of(error: Exception) -> str:
+    """An error in one line, with the file and line that raised it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(last.filename).name}:{last.lineno}"
+    return " ".join(clean_text(f"{type(error).__name__}: {error} ({where})").split())

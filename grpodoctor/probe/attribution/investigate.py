@@ -382,11 +382,7 @@ class _Investigation(Explanation):
             least: share of the gap from which results count, further ones of the experiment
                 included, and nothing is named yet; None for the cause's own and its best result.
         """
-        try:
-            outcome = cause.experiment(self.experiments, variant, hypothesis)
-        except EngineError as error:
-            self.notes.append(f"experiment for {cause.id} failed: {error.what}")
-            return []
+        outcome = self._outcome(cause, variant, hypothesis)
         if outcome is None:
             return []
         if outcome.after is None:  # detected with certainty, but not part of the gap
@@ -420,11 +416,7 @@ class _Investigation(Explanation):
                 continue
             if self.left < WORTH_NAMING and cause.when != "always":
                 continue
-            try:
-                outcome = cause.experiment(self.experiments, self.variant, hypothesis)
-            except EngineError as error:
-                self.notes.append(f"experiment for {cause.id} failed: {error.what}")
-                continue
+            outcome = self._outcome(cause, self.variant, hypothesis)
             if outcome is not None:
                 self._name(cause, outcome, outcome.explained, {}, proven=True)
                 self.left *= 1 - (outcome.explained or 0.0)

@@ -56,6 +56,11 @@ class Setup:
         """The names of the two columns in sentences."""
         return ("learner", "sampler") if self.swapped else ("sampler", "learner")
 
+    @property
+    def needs_all(self) -> bool:
+        """Whether the learner's values of one response depend on those of others."""
+        return self.learner_map is not None and self.learner_map.needs_all
+
     def learner_column(self, lengths_B: Integers, learner_N: Floats) -> Floats:
         """The learner's log-probabilities, made comparable with the sampler's column."""
         made = self.learner_map

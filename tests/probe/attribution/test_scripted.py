@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from grpodoctor.errors import EngineError
+from grpodoctor.probe.attribution.base import Cause
 from grpodoctor.probe.attribution.catalogue import all_causes
+from grpodoctor.probe.attribution.explanation import DEFECT
 from grpodoctor.probe.attribution.investigate import attribute, investigate
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.engines.jobs import ScoreJob
@@ -103,6 +105,34 @@ def test_an_impossible_experiment_is_noted(tmp_path: Path) -> None:
     found = investigate(runner, case)
     assert [each.cause for each in found.causes] == ["computed-differently"]
     assert any("experiment for kv-cache failed: it cannot do that" in note for note in found.notes)
+
+
+def test_a_defect_of_one_experiment_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hotter(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+        return logits_NV / (0.8 if engine.engine == "vllm" else 1.0)
+
+    def broken(*_: object) -> None:
+        raise IndexError("list index out of range")
+
+    runner = Scripted(tmp_path, hotter)
+    case = case_of(runner, VLLM, LEARNER, differing=())
+    whole = investigate(runner, case)
+    others = [each for each in all_causes() if each.id != whole.causes[0].cause]
+    for cause in others:
+        monkeypatch.setattr(type(cause), "experiment", broken)
+    found = investigate(runner, case)
+    assert [each.cause for each in found.causes] == [each.cause for each in whole.causes]
+    assert not any(note.startswith(DEFECT) for note in whole.notes)
+    monkeypatch.setattr(type(cause_named(whole.causes[0].cause)), "experiment", broken)
+    (note, *_) = [n for n in investigate(runner, case).notes if n.startswith(DEFECT)]
+    assert "IndexError: list index out of range (test_scripted.py:" in note
+
+
+def cause_named(cause_id: str) -> Cause:
+    (found,) = [each for each in all_causes() if each.id == cause_id]
+    return found
 
 
 def test_invalid_ids(tmp_path: Path) -> None:

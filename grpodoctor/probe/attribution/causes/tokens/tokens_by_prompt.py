@@ -83,7 +83,7 @@ class _Search:
     """Searches tokens for each prompt on some responses; one pass tries a token in all prompts."""
 
     def __init__(
-        self, experiments: Experiments, variant: Variant, folder: Path, at: Integers
+        self, experiments: Experiments, variant: Variant, folder: Path | None, at: Integers
     ) -> None:
         self._experiments, self._variant, self._folder = experiments, variant, folder
         tokens = variant.tokens
