@@ -99,6 +99,21 @@ def lettered_options(row: PromptRow) -> dict[str, str]:
     return dict(lines) if is_list else {}
 
 
+def option_of_text(row: PromptRow) -> str:
+    """The letter of the option whose text is the answer; empty for any other row."""
+    answer = (row.answer or "").strip().casefold()
+    matches = [letter for letter, text in lettered_options(row).items()
+               if text.strip().casefold() == answer]  # fmt: skip
+    return matches[0] if len(matches) == 1 else ""
+
+
+def option_of_letter(row: PromptRow) -> str:
+    """The text of the option whose letter is the answer; empty for any other row."""
+    options = lettered_options(row)
+    letter = option_letter(row.answer or "", len(options)) if options else ""
+    return options.get(letter, "").strip()
+
+
 def listed_options(row: PromptRow) -> list[str]:
     """The texts of a question's options: lettered, numbered or in a column; empty without any."""
     lettered = list(lettered_options(row).values())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import ClassVar
 
 import numpy as np
 
+from grpodoctor.errors import DataError
+from grpodoctor.preflight.answers.constructed_answers import are_programs, format_answer
 from grpodoctor.preflight.answers.stated_answers import marked_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -24,7 +27,8 @@ class ResponseLengths(Check):
 
     What it sees:
         The lengths of sampled responses and --max-tokens: the share that does not end with an EOS
-        token. Without an engine, the lengths of the solutions in the data.
+        token. Without an engine, the lengths of the solutions in the data, or of its answers in the
+        format that the reward function pays.
 
     Why it matters:
         A truncated response has no answer and is rewarded as wrong, so the policy first learns to
@@ -81,24 +85,44 @@ class ResponseLengths(Check):
     def _of_solutions(self, context: PreflightContext) -> tuple[CheckFinding, ...]:
         """The worked solutions of the data that are longer than the limit."""
         texts = [max(solutions, key=len) for row in context.rows if (solutions := _solutions(row))]
+        what = "solutions in the data" if texts else "rewarded answers"
+        texts = texts or _rewarded(context)
         texts = texts[:: max(len(texts) // _MAX_SOLUTIONS, 1)]
         lengths = [
             len(context.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts
         ]
-        limit = context.settings.max_tokens
+        limit = min(context.settings.max_tokens, context.max_length or sys.maxsize)
         longer = sum(length > limit for length in lengths)
-        if longer < max(self.warning_share * len(lengths), 1):
+        if not lengths or longer < max(self.warning_share * len(lengths), 1):
             return ()
         p95 = float(np.percentile(lengths, 95))
         return (
             CheckFinding(
                 "warning",
-                f"{longer} of {len(lengths)} solutions in the data are longer than {limit} tokens.",
+                f"{longer} of {len(lengths)} {what} are longer than {limit} tokens.",
                 ("Raise --max-tokens, or filter these rows.",),
-                (f"length of the solutions: 95th percentile {p95:.0f} tokens",),
+                (f"length: 95th percentile {p95:.0f} tokens",),
                 {"longer": longer / len(lengths), "p95": p95},
             ),
         )
+
+
+def _rewarded(context: PreflightContext) -> list[str]:
+    """The data's own answers in the format that earns a reward: responses need their length."""
+    try:
+        answers = context.reference_answers
+    except DataError:  # REW103 reports it
+        return []
+    is_made = answers is not None and (
+        answers.format_name == "code" or are_programs(answers.answers)
+    )
+    if answers is None or answers.threshold is None or is_made:  # made from tests: longer
+        return []
+    return [
+        format_answer(answers.answer_format, answer)
+        for answer, missed in zip(answers.answers, answers.missed, strict=True)
+        if not missed
+    ]
 
 
 def _solutions(row: PromptRow) -> list[str]:

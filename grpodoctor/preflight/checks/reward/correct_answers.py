@@ -60,7 +60,8 @@ class CorrectAnswersNotRewarded(Check):
         the function reads. So are simpler answers, in the column and in the response: flat JSON,
         numbers without separators, units or currency signs, one case, ASCII letters, one line.
         The repair that helps is named. A penalty that makes correct answers
-        worth less than an empty response is named, too. Otherwise, the finding is critical only if
+        worth less than an empty response is named, too, and a reward of the wrong sign, such as a
+        count of errors. Otherwise, the finding is critical only if
         the format is certain: given by --gold-format, or a box, #### or answer tags in the prompts.
         Otherwise the function may read a format that the check does not know, and the finding says
         so.
@@ -101,6 +102,8 @@ class CorrectAnswersNotRewarded(Check):
         missed = [
             row for row, is_missed in zip(answers.rows, answers.missed, strict=True) if is_missed
         ]
+        if inverted := _inverted(context):
+            return (inverted,)
         of_kind = (*_kinds_of_rows(context), *_whole_solutions(answers))
         if not missed:
             return of_kind
@@ -124,6 +127,21 @@ class CorrectAnswersNotRewarded(Check):
             ),
             *of_kind,
         )
+
+
+def _inverted(context: PreflightContext) -> CheckFinding | None:
+    """Right answers that earn least."""
+    found = context.inverted_reward
+    if found is None:
+        return None
+    return CheckFinding(
+        "critical",
+        f"Correct answers earn {found.right:.3g}, less than wrong ones ({found.wrong:.3g}) and "
+        f"than an empty response ({found.empty:.3g}).",
+        ("Change the sign: an error or a distance must lower the reward, for example 1 - error.",),
+        (f"format: {format_answer(found.answer_format, 'ANSWER')!r:.120}",),
+        {"right": found.right, "wrong": found.wrong, "empty": found.empty},
+    )
 
 
 def _kinds_of_rows(context: PreflightContext) -> tuple[CheckFinding, ...]:
@@ -174,7 +192,10 @@ def _none_rewarded(
 ) -> CheckFinding:
     """No format earns a reward: the function is at fault if the format is known for certain."""
     own = context.settings.gold_format
-    if not own and _are_parameters(answers):
+    repair = context.reward and helpful_repair(
+        context.reward, answers.rows, context.settings, answers.requested
+    )
+    if not own and not repair and _are_parameters(answers):
         return CheckFinding(
             "info",
             f"The prompts contain all {len(answers.rows)} answers as numbers, and none is "
@@ -182,9 +203,6 @@ def _none_rewarded(
             (_UNKNOWN_ADVICE,),
             details,
         )
-    repair = context.reward and helpful_repair(
-        context.reward, answers.rows, context.settings, answers.requested
-    )
     if repair:
         return CheckFinding(
             "critical",

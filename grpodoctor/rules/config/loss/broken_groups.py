@@ -13,13 +13,14 @@ class BrokenGroups(ConfigRule):
     What it sees:
         A number of responses per process with which 1, 2, 4 or more processes, as machines have
         them, never fill whole groups: the number of processes must be a multiple of 3, 5, 7, …
+        Also a batch of all processes that is no multiple of the group.
 
     Why it matters:
         An advantage compares the responses of a whole group. TRL and ms-swift end with an error if
         the batch of all processes contains a part of a group.
 
     Evidence it needs:
-        Settings: `group_size`, `responses_per_process`.
+        Settings: `group_size`, and `responses_per_process` or `batch_responses`.
 
     Remedies:
         Choose per_device_train_batch_size times the steps of a generation as a multiple of the
@@ -36,7 +37,7 @@ class BrokenGroups(ConfigRule):
     name = "broken-groups"
     explains = ()
     summary = "The batch is no multiple of the group size."
-    needs = ("group_size", "responses_per_process")
+    needs = ("group_size",)
     remedies = ()
     references = (
         "github.com/huggingface/trl/issues/2858",
@@ -44,16 +45,28 @@ class BrokenGroups(ConfigRule):
     )
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
-        """Look for a factor of the group that neither the batch nor a power of two contains."""
+        """Compare the group with the batch of a process, and with that of all."""
         group = int(settings.amount("group_size"))
-        responses = int(settings.amount("responses_per_process"))
-        if group < 1 or responses < 1:
-            return None
-        processes = group // math.gcd(group, responses)
-        if processes & (processes - 1) == 0:
-            return None
-        return ConfigFault(
-            "warning",
-            f"{responses} responses per process fill groups of {group} only if the number of "
-            f"processes is a multiple of {processes}.",
+        text = _of_all(group, int(settings.amount("batch_responses"))) or _of_process(
+            group, int(settings.amount("responses_per_process"))
         )
+        return ConfigFault("warning", text) if text else None
+
+
+def _of_all(group: int, responses: int) -> str:
+    if group < 1 or responses < 1 or responses % group == 0:
+        return ""
+    return f"A batch of {responses} responses is no multiple of the group of {group}."
+
+
+def _of_process(group: int, responses: int) -> str:
+    """Look for a factor of the group that neither the batch nor a power of two contains."""
+    if group < 1 or responses < 1:
+        return ""
+    processes = group // math.gcd(group, responses)
+    if processes & (processes - 1):
+        return (
+            f"{responses} responses per process fill groups of {group} only if the number of "
+            f"processes is a multiple of {processes}."
+        )
+    return ""
