@@ -67,6 +67,8 @@ def _context(rows: tuple[PromptRow, ...], **more: object) -> PreflightContext:
         ('Reply "yes", "no" or "maybe".', ("yes", "no", "maybe")),
         ("Give the answer as 'X' or 'N'.", ()),
         ("Call it 'a' and then 'b'.", ()),
+        ("Sort the mail into billing, shipping or defect.", ("billing", "shipping", "defect")),
+        ("Put apples, pears and plums into the basket.", ()),
     ],
 )
 def test_the_choices_of_prompts_are_read(prompt: str, choices: tuple[str, ...]) -> None:
@@ -80,8 +82,8 @@ def test_scores_in_place_of_choices_are_named(findings_of: Findings, reward_of: 
     reward = reward_of(_LETTER)
     (finding,) = findings_of("DAT126", _context(scores, reward=reward))
     assert finding.summary == "24 of 24 answers are none of those that the prompts ask for: A, B."
-    paid = findings_of("DAT126", _context(scores, reward=reward_of(_NUMBER)))
-    assert paid == []  # the reward reads these answers: the prompts are another matter
+    paid = findings_of("DAT126", _context(scores))
+    assert [each.severity for each in paid] == ["info"]  # the run may translate them
 
 
 def test_texts_of_options_for_a_reward_that_reads_letters(reward_of: Rewards) -> None:
@@ -94,6 +96,15 @@ def test_texts_of_options_for_a_reward_that_reads_letters(reward_of: Rewards) ->
     repair = helpful_repair(reward_of(_LETTER), rows, RunSettings())
     assert repair is not None
     assert repair.summary.startswith("The answers are the texts of options")
+
+
+def test_whole_solutions_for_a_reward_that_reads_the_answer(reward_of: Rewards) -> None:
+    solutions = [f"We add and get {at}. So it is \\boxed{{{at}}}." for at in range(3, 15)]
+    rows = _rows([f"Case {at}" for at in range(12)], solutions)
+    source = _NUMBER.replace("text.strip() == str(right)", "'{' + str(right) + '}' in text")
+    repair = helpful_repair(reward_of(source), rows, RunSettings())
+    assert repair is not None
+    assert "whole solutions" in repair.summary
 
 
 def test_answers_in_another_column_are_found(reward_of: Rewards) -> None:
@@ -138,6 +149,59 @@ def test_a_source_without_a_score_is_named_for_graded_rewards(
         rows = _rows([f"Sum up report {at}." for at in range(60)], texts, source=sources)
         findings = findings_of("REW101", _context(rows, reward=reward_of(_OVERLAP)))
         assert any("source = 'blog'" in each.summary for each in findings) is found
+
+
+def test_rewards_that_depend_on_the_batch_are_named(
+    findings_of: Findings, reward_of: Rewards
+) -> None:
+    rows = _rows([f"What is {at} + 5?" for at in range(24)], [str(at + 5) for at in range(24)])
+    one = _NUMBER.replace("def reward(", "def unused(")
+    reverse = (
+        "def reward(completions, answer, **k):\n    return unused(completions, answer[::-1])\n"
+    )
+    centred = (
+        "def reward(completions, answer, **k):\n    each = unused(completions, answer)\n"
+        "    return [one - sum(each) / len(each) for one in each]\n"
+    )
+    small = (
+        "def reward(completions, answer, **k):\n"
+        "    return [0.9 + 1e-4 * each for each in unused(completions, answer)]\n"
+    )
+    for rest, words in (
+        (reverse, "only in a batch of one"),
+        (centred, "only in a batch with wrong ones"),
+        (small, "earn only 0.0001 more"),
+    ):
+        findings = findings_of("REW101", _context(rows, reward=reward_of(one + rest)))
+        assert [words in each.summary for each in findings] == [True]
+    assert findings_of("REW101", _context(rows, reward=reward_of(_NUMBER))) == []
+
+
+def test_the_first_number_of_a_response_is_no_answer(
+    findings_of: Findings, reward_of: Rewards
+) -> None:
+    rows = _rows(
+        [f"Ann buys {at} pens for {at + 2} euros. What do they cost?" for at in range(3, 27)],
+        [str(at * (at + 2)) for at in range(3, 27)],
+    )
+    source = (
+        "import re\ndef reward(completions, answer, **k):\n"
+        "    found = [re.findall('[0-9]+', each) for each in completions]\n"
+        "    return [float(each[{}:][:1] == [a]) for each, a in zip(found, answer)]\n"
+    )
+    for place, lost in (("0", True), ("-1", False)):
+        reward = reward_of(source.replace("{}", place))
+        findings = findings_of("REW104", _context(rows, reward=reward))
+        assert any("numbers of the prompt" in each.summary for each in findings) is lost
+
+
+def test_answers_in_another_language_than_asked_are_named(findings_of: Findings) -> None:
+    german = "Die Frau ist mit dem Kind auf der Brücke und sieht den Fluss."
+    english = "The woman is with the child on the bridge and sees the river."
+    for answer, text, found in ((english, german, True), (german, english, False)):
+        rows = _rows([f"Translate into German: {text} {at}" for at in range(24)], [answer] * 24)
+        findings = findings_of("DAT114", _context(rows))
+        assert any("answers are in English" in each.summary for each in findings) is found
 
 
 def test_prompts_cut_at_one_short_length_are_found(findings_of: Findings) -> None:

@@ -268,7 +268,19 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
             {"learning_rate": 1e-3, "lora_rank": 0, "pretrained_model": False},
         ],
     ),
-    "CFG051": ([{"learning_rate": 0.0}, {"learning_rate": 1e-12}], [{"learning_rate": 1e-7}]),
+    "CFG051": (
+        [
+            {"learning_rate": 0.0},
+            {"learning_rate": 1e-12},
+            {"learning_rate": 1e-8, "lora_rank": 0},
+            {"learning_rate": 1e-7, "lora_rank": 16},
+        ],
+        [
+            {"learning_rate": 1e-7},
+            {"learning_rate": 1e-7, "lora_rank": 0},
+            {"learning_rate": 1e-6, "lora_rank": 16},
+        ],
+    ),
     "CFG052": (
         [{"unprotected_bfloat16": True, "learning_rate": 1e-6}],
         [
@@ -302,7 +314,10 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
             {"warmup_steps": 0, "total_steps": 200},
         ],
     ),
-    "CFG060": ([{"learning_rate": 1.0}], [{"learning_rate": 0.1}, PLAIN]),
+    "CFG060": (
+        [{"learning_rate": 1.0}, {"temperature": 2.5}],
+        [{"learning_rate": 0.1}, {"temperature": 1.5}, PLAIN],
+    ),
 }  # fmt: skip
 """Faulty and sound settings for each rule."""
 

@@ -162,7 +162,7 @@ def test_a_kl_coefficient_out_of_range_is_named_by_the_framework_s_key(framework
         ("trl", {"learning_rate": 1}, "learning_rate=1 is outside 0 to 0.1: "),
         ("trl", {"learning_rate": "-1e-6"}, "learning_rate=-1e-06 is outside 0 to 0.1: "),
         ("trl", {"epsilon": -0.2}, "epsilon=-0.2 is outside 0 to 1: "),
-        ("areal", {"gconfig.temperature": 0}, "gconfig.temperature=0 is outside 0.01 to 10: "),
+        ("areal", {"gconfig.temperature": 0}, "gconfig.temperature=0 is outside 0.01 to 2: "),
         ("verl", {**GRPO, f"{ROLLOUT}.top_p": 1.5}, f"{ROLLOUT}.top_p=1.5 is outside 0 to 1."),
         ("trl", {"beta": float("nan")}, "beta=nan is outside 0 to 10."),
         ("trl", {"learning_rate": 3.0, "beta": -1},

@@ -14,6 +14,12 @@ _ITEM = (
 )
 """A text in brackets, quotation marks, bold type or tags."""
 _LIST = re.compile(rf"{_ITEM}(?:(?:\s*[,/|]\s*(?:or\s+)?|\s+or\s+|\s+oder\s+|\s+ou\s+){_ITEM})+")
+_PLAIN = re.compile(
+    r"\b(?:into|one of|either|as)[: ]+(?:the (?:labels|classes|categories)[: ]+)?"
+    r"((?:[^\W\d_][\w-]{1,24}, ){1,11}[^\W\d_][\w-]{1,24},? (?:or|and) [^\W\d_][\w-]{1,24})\b"
+)
+"""A list of single words behind "into", "one of" or "either"."""
+_SPLIT = re.compile(r",? (?:or|and) |, ")
 _ONE = re.compile(_ITEM)
 _SIGNS = re.compile(r"^(?:<\w+>|[^\w+-])+|(?:</\w+>|\W)+$")
 _MIN_ASKING = 0.9
@@ -22,13 +28,15 @@ _PLACES = frozenset({("x",), ("n",), ("answer",), ("number",)})
 
 
 def asked_choices(prompts: Sequence[str]) -> tuple[str, ...]:
-    """The answers that nearly all prompts offer in one quoted list; empty if there is no list.
+    """The answers that nearly all prompts offer in one list; empty if there is none.
 
     A label in front of an answer is left out: 'Grade: right' offers right.
     """
     counts: Counter[tuple[str, ...]] = Counter()
     for prompt in prompts:
-        counts.update(dict.fromkeys(map(_choices, (m[0] for m in _LIST.finditer(prompt))), 1))
+        lists = [_choices(match[0]) for match in _LIST.finditer(prompt)]
+        lists += [tuple(_SPLIT.split(match[1])) for match in _PLAIN.finditer(prompt)]
+        counts.update(dict.fromkeys(lists, 1))
     found = [
         choices for choices, count in counts.items()
         if count >= _MIN_ASKING * len(prompts) and 2 <= len(choices) <= _MAX_CHOICES

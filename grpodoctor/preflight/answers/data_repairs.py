@@ -20,7 +20,12 @@ from grpodoctor.preflight.answers.constructed_answers import (
     format_answer,
     wrong_answer,
 )
-from grpodoctor.preflight.answers.multiple_choice import option_of_letter, option_of_text
+from grpodoctor.preflight.answers.multiple_choice import (
+    letter_of_number,
+    letter_of_place,
+    option_of_letter,
+    option_of_text,
+)
 from grpodoctor.preflight.answers.simpler_answers import SIMPLER, Change
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.inputs.columns import PROMPT_COLUMNS
@@ -145,6 +150,10 @@ def _of_options(rows: Sequence[PromptRow]) -> Iterator[Repair]:
     ways = (
         (option_of_text, "The answers are the texts of options, and the reward function reads "
          "letters", "Store the letter of the right option as the answer."),
+        (letter_of_number, "The answers are numbers of options, and the reward function reads "
+         "letters", "Store the letter of the right option as the answer."),
+        (letter_of_place, "The answers are numbers of options, and the reward function reads "
+         "letters", "Store the letter of the right option as the answer."),
         (option_of_letter, "The answers are letters of options, and the reward function reads "
          "their texts", "Store the text of the right option as the answer, or compare letters."),
     )  # fmt: skip
@@ -234,6 +243,8 @@ _REPAIRS: tuple[Change, ...] = (
     (_python_as_json, "holds Python's representation in place of JSON",
      f"{_CODE} Write json.dumps(value), not str(value)."),
     (html.unescape, "holds HTML entities", "Unescape the HTML of the source."),
+    (final_answer, "holds whole solutions, and only their final answer earns a reward",
+     "Extract the final answer when the data is loaded, for example the content of the last box."),
     (str.strip, "has white space around the answers", "Strip the answers."),
 )  # fmt: skip
 """Changes of a column that an error of the data makes necessary."""

@@ -88,6 +88,13 @@ def letter_of_number(row: PromptRow) -> str:
     return LETTERS[int(answer)] if count >= _MIN_LETTERED and is_number else ""
 
 
+def letter_of_place(row: PromptRow) -> str:
+    """The letter of the option whose number, from 1, is the answer; empty for any other row."""
+    answer, options = (row.answer or "").strip(), lettered_options(row)
+    is_number = answer.isdigit() and 1 <= int(answer) <= len(options)
+    return LETTERS[int(answer) - 1] if options and is_number else ""
+
+
 def lettered_options(row: PromptRow) -> dict[str, str]:
     """The texts of a question's options by letter, from its column or the lines of its prompt."""
     texts = options_of(row)

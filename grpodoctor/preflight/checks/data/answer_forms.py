@@ -44,8 +44,8 @@ class AnswerForms(Check):
         that they have in the prompt; names without the case or accents of the prompt, if the reward
         function refuses the prompt's own spelling; a line that all answers have besides a short
         answer, without which a correct answer earns nothing; answers without the form that nearly
-        all prompts ask for: decimals, a fraction, one word, a letter; and answers that the reward
-        refuses and that are none of those which the prompts offer, as in "[[A]] or [[B]]".
+        all prompts ask for: decimals, a fraction, one word, a letter; and answers that are none of
+        those which the prompts offer, as in "[[A]] or [[B]]".
 
     Why it matters:
         The model learns one form, and correct answers in it earn nothing in the rows that want the
@@ -93,7 +93,7 @@ class AnswerForms(Check):
             ),
             *_other_spelling(context, scored, rows, prompts, finals),
             *_extra_line(context, scored, rows, *common_line(prompts, answers)),
-            *_outside_choices(context, scored, rows, outside_choices(prompts, finals)),
+            *_outside_choices(context, rows, outside_choices(prompts, finals)),
             *(
                 finding for name, unfit in unfit_forms(prompts, finals)
                 for finding in _report(
@@ -148,13 +148,10 @@ def _mixed(
 
 
 def _outside_choices(
-    context: PreflightContext,
-    scored: ReferenceAnswers | None,
-    rows: Sequence[PromptRow],
-    choices: Sequence[str],
+    context: PreflightContext, rows: Sequence[PromptRow], choices: Sequence[str]
 ) -> Iterator[CheckFinding]:
-    """Answers that are none of those that the prompts offer; a reward may translate them."""
-    if choices and scored is None:
+    """Answers that are none of those that the prompts offer; without a reward, a note."""
+    if choices:
         names = ", ".join(choices)
         yield from _report(
             rows, range(len(rows)), f"are none of those that the prompts ask for: {names}",
