@@ -82,10 +82,20 @@ Template = Annotated[
 GoldFormat = Annotated[
     str | None, typer.Option(help="Format of a correct answer, with {answer} as placeholder.")
 ]
-GroupSize = Annotated[int, typer.Option(min=2, help="Responses per prompt in the run.")]
-BatchPrompts = Annotated[int, typer.Option(min=1, help="Prompts per step of the run.")]
+_OF_CONFIG = "\\[default: that of --run-config, otherwise {}]"
+GroupSize = Annotated[
+    int | None,
+    typer.Option(min=2, help=f"Responses per prompt in the run. {_OF_CONFIG.format(8)}"),
+]
+BatchPrompts = Annotated[
+    int | None,
+    typer.Option(min=1, help=f"Prompts per step of the run. {_OF_CONFIG.format(64)}"),
+]
 MaxTokens = Annotated[
-    int, typer.Option(min=1, help="Maximum response length of the run, in tokens.")
+    int | None,
+    typer.Option(
+        min=1, help=f"Maximum response length of the run, in tokens. {_OF_CONFIG.format(512)}"
+    ),
 ]
 Temperature = Annotated[
     list[float] | None,
@@ -138,9 +148,9 @@ class PreflightOptions:
     framework: Framework = None
     template: Template = None
     gold_format: GoldFormat = None
-    group_size: GroupSize = 8
-    batch_prompts: BatchPrompts = 64
-    max_tokens: MaxTokens = 512
+    group_size: GroupSize = None
+    batch_prompts: BatchPrompts = None
+    max_tokens: MaxTokens = None
     temperature: Temperature = None
     samples: Samples = 8
     limit: Limit = 64

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpodoctor.frameworks.complete_config import framework_of_config
@@ -16,6 +16,7 @@ from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.preflight.results.preflight_results import PreflightFinding, UnfinishedCheck
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.lint import LintResult, lint
+from grpodoctor.vocabulary.knobs import Setting
 
 _ADD_SETTING = "add the missing setting to the config"
 _MOST_REMEDIES = 2
@@ -31,12 +32,8 @@ class ConfigResults:
     skipped: tuple[UnfinishedCheck, ...] = ()
     framework: str = ""
     """Framework of the config; empty if the user gave none."""
-    max_prompt_length: int | None = None
-    """Longest prompt in tokens that the trainer takes; None if the config does not say."""
-    max_length: int | None = None
-    """Longest response in tokens; None if the config does not say."""
-    batch_prompts: int | None = None
-    """Prompts of one step; None if the config does not say."""
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    """The knobs and facts that the config contains."""
     stop_strings: tuple[str, ...] = ()
     """Texts at which a response ends, and which the engine cuts off."""
 
@@ -84,17 +81,9 @@ def check_config(
             if rule.code in result.undecided
         ),
         framework=framework.name,
-        max_prompt_length=_count(result, "max_prompt_length"),
-        max_length=_count(result, "max_length"),
-        batch_prompts=_count(result, "prompts_per_batch"),
+        settings=result.settings,
         stop_strings=stop_strings(settings),
     )
-
-
-def _count(result: LintResult, name: str) -> int | None:
-    """A setting that counts something; None if the config does not say."""
-    value = result.settings.get(name)
-    return int(value) if isinstance(value, int | float) and value >= 1 else None
 
 
 def _check_finding(finding: Finding, result: LintResult, framework: str) -> CheckFinding:

@@ -19,10 +19,12 @@ from grpodoctor.preflight.inputs.chat_template import (
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, PromptTable
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.trainer.rewards.user_reward import UserReward
+from grpodoctor.vocabulary.knobs import Setting
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from grpodoctor.preflight.answers.inverted_rewards import InvertedReward
     from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
     from grpodoctor.preflight.answers.row_slices import SliceFaults
     from grpodoctor.preflight.results.check_results import SkippedCheck
@@ -86,12 +88,8 @@ class PreflightContext:
     """The file that the rows were read from, with the rows that cannot be used."""
     framework: str = ""
     """Framework of the run's config; empty if no config was given."""
-    max_prompt_length: int | None = None
-    """Longest prompt in tokens that the run's config allows; None if it is not known."""
-    max_length: int | None = None
-    """Longest response in tokens in the run's config; None if it is not known."""
-    batch_prompts: int | None = None
-    """Prompts of one step in the run's config; None if it is not known."""
+    run_config: Mapping[str, Setting] = field(default_factory=dict)
+    """The knobs and facts that the run's config contains."""
     stop_strings: tuple[str, ...] = ()
     """Texts of the run's config at which a response ends, and which the engine cuts off."""
     answer_column: str = ""
@@ -108,6 +106,25 @@ class PreflightContext:
     """Reference model of the KL penalty."""
     control: Path | None = None
     """Logs of a run with a learning rate of zero."""
+
+    @property
+    def max_prompt_length(self) -> int | None:
+        """Longest prompt in tokens that the run's config allows; None if it is not known."""
+        return self._count_in_config("max_prompt_length")
+
+    @property
+    def max_length(self) -> int | None:
+        """Longest response in tokens in the run's config; None if it is not known."""
+        return self._count_in_config("max_length")
+
+    @property
+    def batch_prompts(self) -> int | None:
+        """Prompts of one step in the run's config; None if it is not known."""
+        return self._count_in_config("prompts_per_batch")
+
+    def _count_in_config(self, name: str) -> int | None:
+        value = self.run_config.get(name)
+        return int(value) if isinstance(value, int | float) and value >= 1 else None
 
     @property
     def model_files(self) -> ModelFiles:
@@ -211,6 +228,23 @@ class PreflightContext:
         rows = self.scored_rows or self.rows
         return slice_faults(self.reward, answers, rows[:_SLICED_ROWS])
 
+    @cached_property
+    def inverted_reward(self) -> InvertedReward | None:
+        """How right answers earn less than wrong ones; None if they do not.
+
+        Raises:
+            DataError: as `reference_answers`.
+        """
+        from grpodoctor.preflight.answers.inverted_rewards import inverted_reward
+
+        answers = self.reference_answers
+        if self.reward is None or answers is None:
+            return None
+        pairs = list(zip(answers.rewards, answers.wrong, strict=True))
+        if sum(right > wrong for right, wrong in pairs) > len(pairs) / 2:
+            return None
+        return inverted_reward(self.reward, answers.rows, self.settings)
+
     def config_value(self, name: str) -> Any:
         """A value of config.json, or of its language-model part; None if missing."""
         nested = (self.config.get(key) for key in _LANGUAGE_MODEL_KEYS)
@@ -284,7 +318,8 @@ class PreflightContext:
     def context_length_with(self, engine: EngineSpec | None) -> int | None:
         """Maximum sequence length of the model, or of an engine if that is smaller."""
         engine_limit = engine.options.get("max_model_len") if engine else None
-        limits = (self.config_value("max_position_embeddings"), engine_limit)
+        of_run = self._count_in_config("context_length")
+        limits = (self.config_value("max_position_embeddings"), engine_limit, of_run)
         return min((each for each in limits if isinstance(each, int) and each > 0), default=None)
 
     def token_text(self, token: int) -> str | None:

@@ -72,6 +72,7 @@ CONFIG_FACTS: dict[str, Knob] = {
         ),
         Knob("total_steps", "Optimizer steps or batches of the run.", 1, 1e9, integer=True),
         Knob("warmup_steps", "Steps in which the learning rate rises.", 0, 1e9, integer=True),
+        Knob("warmup_share", "Share of the run in which the learning rate rises.", 0, 1),
         Knob("pretrained_model", "The run starts from a pretrained model."),
     )
 }

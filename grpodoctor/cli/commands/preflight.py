@@ -50,9 +50,14 @@ def _request(given: PreflightOptions) -> PreflightRequest:
     from grpodoctor.preflight.inputs.run_settings import RunSettings
     from grpodoctor.probe.inputs.engine_spec import check_remote_code
 
+    sizes = {
+        "group_size": given.group_size, "batch_prompts": given.batch_prompts,
+        "max_tokens": given.max_tokens,
+    }  # fmt: skip
+    known = {name: size for name, size in sizes.items() if size is not None}
     settings = RunSettings(
-        group_size=given.group_size, batch_prompts=given.batch_prompts,
-        max_tokens=given.max_tokens, temperatures=options.parse_temperatures(given.temperature),
+        **known, given=frozenset(known),
+        temperatures=options.parse_temperatures(given.temperature),
         samples=given.samples, limit=given.limit,
         gold_format=options.parse_gold_format(given.gold_format), memory_gib=given.memory_gib,
         seed=given.seed,

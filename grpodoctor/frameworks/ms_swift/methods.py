@@ -176,6 +176,8 @@ FACTS = (
     KnobMapping("max_prompt_length", "max_length"),
     KnobMapping("total_steps", "max_steps", read=count_only),
     KnobMapping("warmup_steps", "warmup_steps", read=count_only),
+    KnobMapping("warmup_share", "warmup_ratio"),
+    KnobMapping("batch_responses", "generation_batch_size", read=count_only),
     KnobMapping("dual_clip", "delta"),
     KnobMapping("punishment_limit", "soft_max_length"),
     KnobMapping("overlong_buffer", "soft_cache_length"),

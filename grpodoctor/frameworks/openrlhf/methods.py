@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.combined_settings import count_only, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
@@ -118,6 +119,12 @@ METHODS = (
 )
 
 FACTS = (
+    KnobMapping(
+        "batch_responses",
+        "rollout.batch_size",
+        read=product_with("rollout.n_samples_per_prompt", default=1),
+    ),
+    KnobMapping("update_responses", "train.batch_size", read=count_only),
     KnobMapping("kl_in_loss", "algo.kl.init_coef", read=_read_kl_in_loss),
     KnobMapping("kl_in_reward", "algo.kl.init_coef", read=_read_kl_in_reward),
     KnobMapping("kl_estimator", "algo.kl.estimator"),

@@ -76,6 +76,7 @@ METHODS = (
 )
 
 FACTS = (
+    KnobMapping("batch_responses", "orchestrator.batch_size", read=count_only),
     KnobMapping("top_p", "orchestrator.train.sampling.extra_body.top_p"),
     KnobMapping("top_k", "orchestrator.train.sampling.extra_body.top_k"),
     KnobMapping("min_p", "orchestrator.train.sampling.extra_body.min_p"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.combined_settings import count_only, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
@@ -117,6 +118,12 @@ METHODS = (
 )
 
 FACTS = (
+    KnobMapping(
+        "batch_responses",
+        "rollout_batch_size",
+        read=product_with("n_samples_per_prompt", default=1),
+    ),
+    KnobMapping("update_responses", "global_batch_size", read=count_only),
     KnobMapping("top_p", "rollout_top_p"),
     KnobMapping("top_k", "rollout_top_k"),
     KnobMapping("greedy_sampling", "rollout_temperature", read=lambda setting, _: setting == 0),

@@ -243,6 +243,8 @@ FACTS = (
     KnobMapping("router_loss", "router_aux_loss_coef"),
     KnobMapping("total_steps", "max_steps", read=count_only),
     KnobMapping("warmup_steps", "warmup_steps", read=count_only),
+    KnobMapping("warmup_share", "warmup_ratio"),
+    KnobMapping("batch_responses", "generation_batch_size", read=count_only),
     KnobMapping("responses_per_process", "per_device_train_batch_size", read=read_responses),
     KnobMapping("sampler_apart", "use_vllm", read=read_sampler_apart),
 )
@@ -254,5 +256,6 @@ DEFAULTS: Settings = {
     "advantage": "group",
     "temperature": 1.0,
     "group_size": 8,
+    "max_length": 256,
 }
 """The defaults of GRPOConfig 1.16."""

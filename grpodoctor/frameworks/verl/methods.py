@@ -352,6 +352,7 @@ FACTS = (
     ),
     KnobMapping("total_steps", "trainer.total_training_steps", read=count_only),
     KnobMapping("warmup_steps", f"{ACTOR}.optim.lr_warmup_steps", read=count_only),
+    KnobMapping("warmup_share", f"{ACTOR}.optim.lr_warmup_steps_ratio"),
     KnobMapping(
         "old_logprobs", f"{_CORRECTION}.bypass_mode", read={True: "sampler", False: "recompute"}
     ),
@@ -364,6 +365,9 @@ DEFAULTS: Settings = {
     "entropy_coefficient": 0.0,
     "temperature": 1.0,
     "group_size": 1,
+    "max_length": 512,
+    "max_prompt_length": 512,
+    "prompts_per_batch": 1024,
     "old_logprobs": "recompute",
 }
 """Of actor.yaml and rollout.yaml."""

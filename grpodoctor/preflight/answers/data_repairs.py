@@ -20,6 +20,12 @@ from grpodoctor.preflight.answers.constructed_answers import (
     format_answer,
     wrong_answer,
 )
+from grpodoctor.preflight.answers.multiple_choice import (
+    letter_of_number,
+    letter_of_place,
+    option_of_letter,
+    option_of_text,
+)
 from grpodoctor.preflight.answers.simpler_answers import SIMPLER, Change
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.inputs.columns import PROMPT_COLUMNS
@@ -28,6 +34,8 @@ from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.texts.normal_form import number_of
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
+_MAX_SHORT = 60
+"""Letters of a value that may be the answer in place of another column's."""
 TRIED_ROWS = 8
 """Rows on which a repair is tried."""
 _CODE = "Correct the code that writes this column."
@@ -87,6 +95,8 @@ def _repairs(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[Repair]:
     yield from _of_messages(reward, rows)
     yield from _of_names(reward, rows)
     yield from _of_columns(rows, _REPAIRS)
+    yield from _of_options(rows)
+    yield from _of_other_columns(rows)
 
 
 def _of_messages(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[Repair]:
@@ -133,6 +143,56 @@ def _of_columns(rows: Sequence[PromptRow], changes: Sequence[Change]) -> Iterato
         kept = tuple(row for row in changed if row is not None)
         if len(kept) > len(rows) / 2:
             yield Repair(f"The column {name!r} {summary}", advice, kept)
+
+
+def _of_options(rows: Sequence[PromptRow]) -> Iterator[Repair]:
+    """The letter of the right option in place of its text, and the other way round."""
+    ways = (
+        (option_of_text, "The answers are the texts of options, and the reward function reads "
+         "letters", "Store the letter of the right option as the answer."),
+        (letter_of_number, "The answers are numbers of options, and the reward function reads "
+         "letters", "Store the letter of the right option as the answer."),
+        (letter_of_place, "The answers are numbers of options, and the reward function reads "
+         "letters", "Store the letter of the right option as the answer."),
+        (option_of_letter, "The answers are letters of options, and the reward function reads "
+         "their texts", "Store the text of the right option as the answer, or compare letters."),
+    )  # fmt: skip
+    for read, summary, advice in ways:
+        others = [(row, read(row)) for row in rows]
+        kept = tuple(_with_answer(row, other) for row, other in others if other)
+        if len(kept) > len(rows) / 2:
+            yield Repair(summary, advice, kept)
+
+
+def _of_other_columns(rows: Sequence[PromptRow]) -> Iterator[Repair]:
+    """The values of another column in place of the answers."""
+    for name in rows[0].columns if rows else {}:
+        texts = [_short_text(row.columns.get(name)) for row in rows]
+        kept = tuple(
+            _with_answer(row, text)
+            for row, text in zip(rows, texts, strict=True)
+            if text and text != row.answer
+        )
+        if name not in PROMPT_COLUMNS and len(kept) > len(rows) / 2:
+            yield Repair(
+                f"The answers are in the column {str(name)!r}, and the reward function gets those "
+                "of another column",
+                f"Pass the column {str(name)!r} to the reward function.",
+                kept,
+            )
+
+
+def _short_text(value: object) -> str:
+    is_short = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value) if is_short and len(str(value)) <= _MAX_SHORT else ""
+
+
+def _with_answer(row: PromptRow, answer: str) -> PromptRow:
+    """A row with another answer, also in the columns that hold the answer."""
+    columns = {
+        name: answer if str(value) == row.answer else value for name, value in row.columns.items()
+    }
+    return replace(row, columns=columns, answer=answer)
 
 
 def _changed(row: PromptRow, name: str, change: Callable[[str], object]) -> PromptRow | None:
@@ -183,6 +243,8 @@ _REPAIRS: tuple[Change, ...] = (
     (_python_as_json, "holds Python's representation in place of JSON",
      f"{_CODE} Write json.dumps(value), not str(value)."),
     (html.unescape, "holds HTML entities", "Unescape the HTML of the source."),
+    (final_answer, "holds whole solutions, and only their final answer earns a reward",
+     "Extract the final answer when the data is loaded, for example the content of the last box."),
     (str.strip, "has white space around the answers", "Strip the answers."),
 )  # fmt: skip
 """Changes of a column that an error of the data makes necessary."""

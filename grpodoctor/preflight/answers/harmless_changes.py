@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from grpodoctor.preflight.answers.constructed_answers import THOUGHT, format_answer
 from grpodoctor.preflight.answers.tool_calls import json_content
+from grpodoctor.preflight.texts.normal_form import NUMBER, number_of
 
 LAST_LINE_BREAK = "a line break behind it"
 TEXT_BEHIND = "a sentence behind it"
@@ -19,6 +20,7 @@ REJECTED = "another answer that it tries and rejects before"
 FENCED = "a code fence around the JSON"
 INDENTED = "JSON on several lines"
 DRAFT = "a draft in a code block before it"
+GIVEN = "the numbers of the prompt before it"
 _SENTENCE = "This follows from the steps above."
 _FENCE = re.compile(r"```(\w*)\n\{answer\}\n```")
 _ENDS_WITH = re.compile(
@@ -27,6 +29,10 @@ _ENDS_WITH = re.compile(
     re.IGNORECASE,
 )
 """Instructions about the end of a response, behind which no sentence is asked for."""
+
+
+_BARE = re.compile(r"\b(?:only|alone|just|nothing (?:else|before))\b", re.IGNORECASE)
+"""Instructions to write the answer without a solution."""
 
 
 def harmless_changes(
@@ -54,9 +60,28 @@ def harmless_changes(
             yield REJECTED, text.replace(THOUGHT, rejected)
         else:
             yield REJECTED, f"{rejected}\n{text}"
+    if given := _given(answer, prompt):
+        yield GIVEN, f"{given}\n{text}"
     if is_json and form == "{answer}":
         yield FENCED, f"```json\n{text}\n```"
         yield INDENTED, json.dumps(content, indent=2)
     if fence:
         draft = f"```{fence[1]}\n{wrong}\n```"
         yield DRAFT, f"A first draft, which is not right yet:\n{draft}\nThe result:\n{text}"
+
+
+def _given(answer: str, prompt: str) -> str:
+    """A line with the numbers of a prompt, as worked solutions begin; empty without numbers."""
+    number = number_of(answer)
+    if number is None or _BARE.search(prompt):
+        return ""
+    texts = dict.fromkeys(match[0] for match in NUMBER.finditer(prompt))
+    others = [text for text in texts if number_of(text) not in (None, number)]
+    return (
+        f"{NEUTRAL} We are given {' and '.join(others[:_MOST_NUMBERS])}." if len(others) > 1 else ""
+    )
+
+
+NEUTRAL = "First I read the question."
+"""A line without numbers: what it costs is no matter of numbers."""
+_MOST_NUMBERS = 4

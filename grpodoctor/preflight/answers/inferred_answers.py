@@ -15,6 +15,7 @@ from typing import Any
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.data_repairs import helpful_repair
+from grpodoctor.preflight.answers.inverted_rewards import inverted_reward
 from grpodoctor.preflight.answers.program_tests import passing_programs
 from grpodoctor.preflight.answers.reference_answers import (
     ReferenceAnswers,
@@ -77,6 +78,9 @@ def infer_answers(
     asked = requested_formats(["\n".join(row.texts()) for row in few])
     for name, read in candidates:
         if helpful_repair(reward, _read(few, name, read), settings, asked):
+            return InferredAnswers(name, _read(rows, name, read))
+    for name, read in candidates:
+        if inverted_reward(reward, _read(few, name, read), settings):
             return InferredAnswers(name, _read(rows, name, read))
     return None
 

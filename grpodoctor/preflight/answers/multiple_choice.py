@@ -88,6 +88,13 @@ def letter_of_number(row: PromptRow) -> str:
     return LETTERS[int(answer)] if count >= _MIN_LETTERED and is_number else ""
 
 
+def letter_of_place(row: PromptRow) -> str:
+    """The letter of the option whose number, from 1, is the answer; empty for any other row."""
+    answer, options = (row.answer or "").strip(), lettered_options(row)
+    is_number = answer.isdigit() and 1 <= int(answer) <= len(options)
+    return LETTERS[int(answer) - 1] if options and is_number else ""
+
+
 def lettered_options(row: PromptRow) -> dict[str, str]:
     """The texts of a question's options by letter, from its column or the lines of its prompt."""
     texts = options_of(row)
@@ -97,6 +104,21 @@ def lettered_options(row: PromptRow) -> dict[str, str]:
     letters = "".join(letter for letter, _ in lines)
     is_list = len(letters) >= _MIN_LETTERED and letters == LETTERS[: len(letters)]
     return dict(lines) if is_list else {}
+
+
+def option_of_text(row: PromptRow) -> str:
+    """The letter of the option whose text is the answer; empty for any other row."""
+    answer = (row.answer or "").strip().casefold()
+    matches = [letter for letter, text in lettered_options(row).items()
+               if text.strip().casefold() == answer]  # fmt: skip
+    return matches[0] if len(matches) == 1 else ""
+
+
+def option_of_letter(row: PromptRow) -> str:
+    """The text of the option whose letter is the answer; empty for any other row."""
+    options = lettered_options(row)
+    letter = option_letter(row.answer or "", len(options)) if options else ""
+    return options.get(letter, "").strip()
 
 
 def listed_options(row: PromptRow) -> list[str]:

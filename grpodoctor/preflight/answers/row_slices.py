@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from grpodoctor.errors import DataError
@@ -59,11 +60,10 @@ def slice_faults(
     reward: UserReward, answers: ReferenceAnswers, rows: Sequence[PromptRow]
 ) -> SliceFaults:
     """Score correct and wrong answers in a few rows of each kind."""
-    is_final = all(
-        text == final_answer(row.answer or "")
-        for row, text in zip(answers.rows, answers.answers, strict=True)
-    )
-    if answers.threshold is None or answers.is_graded or not is_final:
+    is_graded = answers.is_graded
+    own = _whole if is_graded else _final
+    is_own = all(text == own(row) for row, text in zip(answers.rows, answers.answers, strict=True))
+    if answers.threshold is None or not is_own:
         return SliceFaults()
     answered = [row for row in rows if row.answer and row.answer.strip()]
     slices = _slices(answered)
@@ -71,24 +71,37 @@ def slice_faults(
     faults: dict[str, tuple[list[bool], list[bool]]] = {}
     for name, chosen in slices.items():
         tried = [answered[at] for at in rng.sample(chosen, min(_TRIED, len(chosen)))]
-        texts = [final_answer(row.answer or "") for row in tried]
+        texts = [own(row) for row in tried]
         others = [wrong_answer(text, answers.answers) for text in texts]
         try:
             right, wrong = (_rewards(reward, answers, tried, each) for each in (texts, others))
         except DataError as error:
             fault = SliceFault(name, len(tried), len(tried), len(chosen), error.what)
             return SliceFaults(raising=fault)
+        # A measure of similarity pays parts: only a reference that earns nothing is a fault.
+        least = median(answers.empty) if is_graded else 0.0
         faults[name] = (
-            [value < answers.threshold for value in right],
-            [value >= answers.threshold for value in wrong],
+            [value <= least if is_graded else value < answers.threshold for value in right],
+            [value >= answers.threshold and not is_graded for value in wrong],
         )
     members = {name: {id(answered[at]) for at in chosen} for name, chosen in slices.items()}
-    usual = (list(answers.missed), [value >= answers.threshold for value in answers.wrong])
+    usual = (
+        list(answers.missed),
+        [value >= answers.threshold and not is_graded for value in answers.wrong],
+    )
     unrewarded, paid = (
         _worst({name: each[kind] for name, each in faults.items()}, members, answers, usual[kind])
         for kind in (0, 1)
     )
     return SliceFaults(unrewarded, paid)
+
+
+def _final(row: PromptRow) -> str:
+    return final_answer(row.answer or "")
+
+
+def _whole(row: PromptRow) -> str:
+    return (row.answer or "").strip()
 
 
 def _rewards(

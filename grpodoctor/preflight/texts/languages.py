@@ -69,3 +69,14 @@ def _latin_language(text: str) -> str:
     })  # fmt: skip
     (first, most), (_, second) = hits.most_common(2)
     return first if most >= _MIN_HITS and most > second else ""
+
+
+_ASKED = re.compile(
+    r"\b(?:in|into|to) (" + "|".join(_FREQUENT_WORDS) + r"|Russian|Chinese|Japanese|Korean)\b"
+)
+
+
+def asked_language(text: str) -> str:
+    """The one language that a text asks to write in, such as "into German"; else empty."""
+    names = set(_ASKED.findall(text))
+    return names.pop() if len(names) == 1 else ""

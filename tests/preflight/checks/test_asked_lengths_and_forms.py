@@ -26,7 +26,9 @@ def test_more_words_than_a_response_may_have_tokens_are_named(findings_of: Findi
     assert asked_words("Write a 1,200-word essay, about 90 words per part.") == 1200
     assert asked_words("Use at least 3 words of the list.") == 0
     rows = tuple(PromptRow(f"line {at}", f"Write at least 400 words on {at}.") for at in range(20))
-    context = PreflightContext(files=None, rows=rows, settings=RunSettings(), max_length=256)
+    context = PreflightContext(
+        files=None, rows=rows, settings=RunSettings(), run_config={"max_length": 256}
+    )
     (finding,) = findings_of("DAT106", context)
     assert finding.summary == (
         "20 of 20 prompts ask for up to 400 words; responses end at 256 tokens."

@@ -163,7 +163,9 @@ def test_tool_calls_must_fit_the_schema(findings_of: Findings) -> None:
 def test_fewer_prompts_than_a_batch(findings_of: Findings) -> None:
     rows = tuple(row(at, f"Case {at}", str(at)) for at in range(40))
     for batch, severities in ((41, ["critical"]), (40, [])):
-        given = PreflightContext(files=None, rows=rows, settings=RunSettings(), batch_prompts=batch)
+        given = PreflightContext(
+            files=None, rows=rows, settings=RunSettings(), run_config={"prompts_per_batch": batch}
+        )
         assert [each.severity for each in findings_of("DAT125", given)] == severities
 
 

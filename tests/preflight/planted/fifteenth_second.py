@@ -200,7 +200,7 @@ def _paid() -> Iterator[Case]:
     ]  # fmt: skip
     yield Case(
         name="half of the sources has a name that the score does not know", rows=news,
-        reward=_SOURCES, suffix=".parquet", named="",
+        reward=_SOURCES, suffix=".parquet", named="REW101.*abisee",
         accepted="All responses of the source abisee/cnn_dailymail earn zero.",
     )  # fmt: skip
     ask = "Respond in this format:\n<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>"
@@ -227,7 +227,7 @@ def _paid() -> Iterator[Case]:
 def _scales() -> Iterator[Case]:
     yield Case(
         name="the share of wrong arguments is the reward", rows=w.calls(240, 6117), reward=_ERRORS,
-        named="", accepted="Right calls earn nothing, wrong ones the full reward.",
+        named="REW101.*less than wrong", accepted="Right calls earn nothing, wrong ones the full reward.",
     )  # fmt: skip
     yield Case(
         name="noise breaks ties", rows=w.passages(200, 6120), reward=_JITTER, named="REW103.*scored again",
@@ -262,13 +262,13 @@ def _answers() -> Iterator[Case]:
     yield Case(
         name="the key is the option's text, the reward reads a letter",
         rows=[{**row, "answer": r["options"][r["key"]]} for row, r in zip(w.quiz(300, 6124), f.quiz(300, 6124), strict=True)],
-        reward=w.LETTER, named="",
+        reward=w.LETTER, named="REW101.*texts of options",
         accepted="The answers are options' texts, but the prompt and the reward want letters.",
     )  # fmt: skip
     yield Case(
         name="the label is the score of the first response",
         rows=[{**row, "label": r["score"]} for row, r in zip(w.pairs(300, 6126), f.pairs(300, 6126), strict=True)],
-        reward=_VERDICT_WORD, named="",
+        reward=_VERDICT_WORD, named="DAT126.*A, B",
         accepted="The labels are numbers, but the prompt and the reward want A or B.",
     )  # fmt: skip
 
@@ -286,7 +286,7 @@ def _prompts() -> Iterator[Case]:
     games = [{**row, "prompt": t.chat(row["prompt"][0]["content"][:70])} for row in w.countdown(300, 6131)]  # fmt: skip
     yield Case(
         name="prompts are cut at 70 characters", rows=games, reward=w.COUNTDOWN,
-        named="", accepted="The prompts are cut at one length.",
+        named="DAT115.*70 characters", accepted="The prompts are cut at one length.",
     )  # fmt: skip
     yield Case(
         name="ShareGPT's roles and keys",
@@ -326,11 +326,11 @@ def _settings() -> Iterator[Case]:
     yield Case(
         name="128 tokens for prompts with a picture", rows=w.charts(240, 6144), reward=w.TAGGED,
         model=f.VISION, framework="trl", run_config=trl(max_prompt_length=128),
-        named="", accepted="The tokens of a picture do not fit into max_prompt_length.",
+        named="DAT106.*picture", accepted="The tokens of a picture do not fit into max_prompt_length.",
     )  # fmt: skip
     yield Case(
         name="the Trainer's default learning rate", rows=w.counters(90, 6146), reward=k.STDIN,
-        framework="trl", run_config=trl(learning_rate=5e-5), named="",
+        framework="trl", run_config=trl(learning_rate=5e-5), named="CFG050",
         accepted="A learning rate of 5e-5 is too high for all weights.",
     )  # fmt: skip
     yield Case(

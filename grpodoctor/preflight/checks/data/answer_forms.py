@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
+from grpodoctor.preflight.answers.asked_choices import outside_choices
 from grpodoctor.preflight.answers.constructed_answers import format_answer
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_ANSWERS, ReferenceAnswers
 from grpodoctor.preflight.answers.stated_answers import final_answer
@@ -42,8 +43,9 @@ class AnswerForms(Check):
         1,234.50; LaTeX commands with one and with two backslashes; codes without the zeros in front
         that they have in the prompt; names without the case or accents of the prompt, if the reward
         function refuses the prompt's own spelling; a line that all answers have besides a short
-        answer, without which a correct answer earns nothing; and answers without the form that
-        nearly all prompts ask for: decimals, a fraction, one word, a letter.
+        answer, without which a correct answer earns nothing; answers without the form that nearly
+        all prompts ask for: decimals, a fraction, one word, a letter; and answers that are none of
+        those which the prompts offer, as in "[[A]] or [[B]]".
 
     Why it matters:
         The model learns one form, and correct answers in it earn nothing in the rows that want the
@@ -91,6 +93,7 @@ class AnswerForms(Check):
             ),
             *_other_spelling(context, scored, rows, prompts, finals),
             *_extra_line(context, scored, rows, *common_line(prompts, answers)),
+            *_outside_choices(context, rows, outside_choices(prompts, finals)),
             *(
                 finding for name, unfit in unfit_forms(prompts, finals)
                 for finding in _report(
@@ -141,6 +144,19 @@ def _mixed(
         yield from _report(
             rows, form.rows, words, "Write all answers in one form, or compare them by value.",
             severity,
+        )  # fmt: skip
+
+
+def _outside_choices(
+    context: PreflightContext, rows: Sequence[PromptRow], choices: Sequence[str]
+) -> Iterator[CheckFinding]:
+    """Answers that are none of those that the prompts offer; without a reward, a note."""
+    if choices:
+        names = ", ".join(choices)
+        yield from _report(
+            rows, range(len(rows)), f"are none of those that the prompts ask for: {names}",
+            "Check that this is the column of the answers, and store them as prompts ask for them.",
+            "info" if context.reward is None else "warning",
         )  # fmt: skip
 
 

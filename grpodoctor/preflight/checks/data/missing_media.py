@@ -81,14 +81,12 @@ class MissingMedia(Check):
         if not context.rows:
             return SkippedCheck("no prompts were given", "add --prompts")
         marked = [row for row in context.rows if _marks_medium(row)]
-        reads_text_only = context.files is not None and not any(
-            context.config_value(key) for key in _ENCODERS
-        )
-        missing = [row for row in marked if reads_text_only or not _has_medium(row)]
+        reads_text_only = context.files is not None and not reads_media(context)
+        missing = [row for row in marked if reads_text_only or not has_medium(row)]
         share = len(missing) / len(context.rows)
         if share < self.min_share:
             return ()
-        without = sum(not _has_medium(row) for row in missing)
+        without = sum(not has_medium(row) for row in missing)
         problem = (
             "their row has none" if without > len(missing) / 2 else "the model reads only text"
         )
@@ -113,7 +111,13 @@ def _marks_medium(row: PromptRow) -> bool:
     )
 
 
-def _has_medium(row: PromptRow) -> bool:
+def reads_media(context: PreflightContext) -> bool:
+    """Whether config.json declares a model that reads more than text."""
+    return any(context.config_value(key) for key in _ENCODERS)
+
+
+def has_medium(row: PromptRow) -> bool:
+    """Whether a row has an image, video or sound, in a column or in a message."""
     columns = any(_COLUMN.search(str(name)) and value for name, value in row.columns.items())
     return columns or any(_is_filled(part) for part in _parts(row))
 

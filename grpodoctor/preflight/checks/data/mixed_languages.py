@@ -10,11 +10,13 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
-from grpodoctor.preflight.texts.languages import language_of
+from grpodoctor.preflight.texts.languages import asked_language, language_of
 
 _MAX_ROWS = 5000
 _MIN_ROWS = 20
 _SHOWN = 4
+_MOST_WRONG = 0.8
+"""Share of the answers that are in another language than the one that is asked for."""
 _LANGUAGE_COLUMNS = frozenset({"language", "lang", "locale", "language_code"})
 
 
@@ -24,7 +26,8 @@ class MixedLanguages(Check):
     What it sees:
         The language of each prompt, by its script and its frequent words. Prompts that are too
         short to tell are not counted. A set is multilingual on purpose if no language has 80% of
-        its prompts, or if a column names the language; this is a note.
+        its prompts, or if a column names the language; this is a note. Also answers in another
+        language than the prompts ask for ("into German").
 
     Why it matters:
         The reward parser, the answer format and the held-out data are usually made for one
@@ -55,6 +58,8 @@ class MixedLanguages(Check):
     def examine(self, context: PreflightContext) -> CheckResult:
         """Count the languages."""
         rows = list(spread_rows(context.rows, _MAX_ROWS))
+        if other := _answers_in_another_language(rows):
+            return (other,)
         known = [(row, language) for row in rows if (language := _language(row))]
         if len(known) < _MIN_ROWS:
             return SkippedCheck("too few prompts have a known language", "pass more prompts")
@@ -75,6 +80,31 @@ class MixedLanguages(Check):
                 {"share": len(others) / len(known)},
             ),
         )
+
+
+def _answers_in_another_language(rows: Sequence[PromptRow]) -> CheckFinding | None:
+    """Answers in one language, where the prompts ask for another one."""
+    pairs = [
+        (row, asked, language)
+        for row in rows
+        if (asked := asked_language("\n".join(row.texts())))
+        and (language := language_of(row.answer or ""))
+    ]
+    wrong = [
+        (row, asked, language)
+        for row, asked, language in pairs
+        if language != asked and not language.startswith(asked)
+    ]
+    if len(pairs) < _MIN_ROWS or len(wrong) < _MOST_WRONG * len(pairs):
+        return None
+    row, asked, language = wrong[0]
+    return CheckFinding(
+        "warning",
+        f"{len(wrong)} of {len(pairs)} answers are in {language}; the prompts ask for {asked}.",
+        ("Check that prompts and answers were not exchanged; ask for the language of answers.",),
+        (f"{row.location}: {row.answer!r:.100}",),
+        {"share": len(wrong) / len(pairs)},
+    )
 
 
 def _language(row: PromptRow) -> str:

@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.checks.data.missing_media import has_medium, reads_media
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
 _SHOWN = 5
+_PICTURE_TOKENS = ("image_seq_length", "mm_tokens_per_image")
+"""Keys of config.json with the number of tokens of a picture."""
 _WORDS = re.compile(
     r"\b(?:at least|more than|no (?:fewer|less) than|not (?:fewer|less) than|minimum of|exactly|"
     r"about|around|approximately|roughly) (\d{1,3},\d{3}|\d{2,5})[ -]words?\b|"
@@ -37,7 +40,8 @@ class PromptLengths(Check):
         Prompts whose tokens, together with a response of maximum length, exceed the model's context
         length, or the engine's (max_model_len) if that is smaller. Also prompts beyond the longest
         one that the run's config allows (--run-config), which trainers cut or drop. Also prompts
-        that ask for more words ("at least 400 words") than the config's limit of a response allows.
+        that ask for more words ("at least 400 words") than the config's limit of a response allows,
+        and prompts with a picture whose tokens the config's longest prompt does not hold.
 
     Why it matters:
         Engines refuse such prompts. Trainers truncate them from the left or drop them silently: the
@@ -47,7 +51,8 @@ class PromptLengths(Check):
         Filter them, or allow fewer tokens per response.
 
     When it is wrong:
-        Engine settings may extend the context beyond the length in config.json.
+        Engine settings may extend the context beyond the length in config.json. Small pictures
+        may have fewer tokens than is assumed.
 
     References:
         None.
@@ -58,6 +63,9 @@ class PromptLengths(Check):
     summary: ClassVar[str] = "Prompts leave no room for responses."
     tokens_per_word: ClassVar[float] = 1.2
     """Tokens of an English word, at least; other languages need more."""
+    tokens_of_picture: ClassVar[int] = 256
+    """Tokens of a picture of 448 x 448 pixels with patches of 28 x 28, unless config.json says how
+    many there are."""
     min_share: ClassVar[float] = 0.05
     """Share of the prompts that must ask for so many words."""
 
@@ -74,6 +82,7 @@ class PromptLengths(Check):
         return (
             *asked,
             *self._beyond_limit(context, lengths),
+            *self._pictures(context, lengths),
             *self._without_room(context, lengths),
         )
 
@@ -113,6 +122,31 @@ class PromptLengths(Check):
                 (f"Allow prompts of {lengths.max()} tokens, or leave these out.",),
                 _shown(context, lengths, too_long),
                 {"share": share, "longest": float(lengths.max())},
+            )
+
+    def _pictures(
+        self, context: PreflightContext, lengths: NDArray[np.int_]
+    ) -> Iterator[CheckFinding]:
+        """Pictures, of which a rendered prompt contains only the places, and their tokens."""
+        limit = context.max_prompt_length
+        if limit is None or context.files is None or not reads_media(context):
+            return
+        pictures = np.array([has_medium(row) for row in context.rows])
+        each = next(
+            filter(None, map(context.config_count, _PICTURE_TOKENS)), self.tokens_of_picture
+        )
+        needed = int(np.median(lengths[pictures])) + each if pictures.any() else 0
+        if pictures.mean() > self.min_share and needed > limit:
+            yield CheckFinding(
+                "warning",
+                f"A prompt with a picture needs about {needed} tokens; the config's longest prompt "
+                f"has {limit}.",
+                (
+                    f"Allow prompts of {2 * needed} tokens, or no limit: a trainer that cuts the "
+                    "prompt removes tokens of the picture.",
+                ),
+                (f"tokens of a picture: {each}", f"median text: {needed - each} tokens"),
+                {"needed": float(needed), "limit": float(limit)},
             )
 
     def _without_room(

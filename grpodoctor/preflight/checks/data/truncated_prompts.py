@@ -21,6 +21,10 @@ _MIN_LETTERS = 60
 """Shorter prompts often have one length by their construction."""
 _CUT_END = re.compile(r"[^\W_]\s*$|[,;(\-\u2013]\s*$")
 """A letter, a digit or an opening sign at the end: neither a full stop nor a bracket."""
+_DIGITS = re.compile(r"\d+")
+_END, _REACH = 12, 80
+"""Letters at the end of a cut prompt, and how far from the end another prompt may have them."""
+_MIN_ROWS = 20
 _MIN_SENTENCE = 12
 """Letters on a line that make it a sentence."""
 _CUT_START = re.compile(r"\s*(?:[a-z]|[,.;)\]])")
@@ -39,7 +43,9 @@ class TruncatedPrompts(Check):
         Many prompts have the greatest length of the file, in characters, words or tokens, and end
         within a sentence, or begin within one, while the shorter prompts do not. If all prompts
         have this length, their sentences must be of different lengths: the prompts of a generator
-        have the same number of words by construction. Marks such as [truncated] are also reported.
+        have the same number of words by construction. Also nearly all prompts of one length, if
+        the letters at the end of most of them stand within others, with something behind them.
+        Marks such as [truncated] are also reported.
 
     Why it matters:
         The question is missing. No response can be correct, or only a guess is, and the reward is
@@ -64,6 +70,8 @@ class TruncatedPrompts(Check):
     min_pile_share: ClassVar[float] = 0.01
     min_cut_share: ClassVar[float] = 0.6
     """Share of these prompts that end within a sentence; some cuts meet a full stop."""
+    min_same_length: ClassVar[float] = 0.9
+    """Share of the prompts that a limit below the length of all prompts cuts to one length."""
     max_other_share: ClassVar[float] = 0.2
     """Share of the shorter prompts that may end in this way: another style of writing."""
     max_same_layout: ClassVar[float] = 0.5
@@ -79,18 +87,32 @@ class TruncatedPrompts(Check):
         marked = [row for row, text in zip(rows, texts, strict=True) if _MARKS.search(text)]
         if len(marked) >= self.min_pile:
             return (self._finding(marked, rows, "are marked as truncated"),)
-        return tuple(self._piles(context, rows, texts))
+        return (*self._piles(context, rows, texts), *self._of_one_length(context, rows))[:1]
+
+    def _of_one_length(
+        self, context: PreflightContext, rows: Sequence[PromptRow]
+    ) -> Iterator[CheckFinding]:
+        """Nearly all prompts have one length, and the same sentence ends at different places."""
+        texts = [row.prompt for row in rows]
+        for unit, lengths in _lengths(context, texts).items():
+            pile = _pile(lengths)
+            if pile.sum() < max(_MIN_ROWS, self.min_same_length * len(rows)):
+                continue
+            masked = [
+                _DIGITS.sub("0", text).rstrip() for text, at in zip(texts, pile, strict=True) if at
+            ]
+            cut = _continued_elsewhere(masked)
+            if cut >= self.min_cut_share * len(masked):
+                chosen = [row for row, at_limit in zip(rows, pile, strict=True) if at_limit]
+                problem = f"end at {lengths.max()} {unit}, at different places of one sentence"
+                yield self._finding(chosen, rows, f"{problem}: they were cut")
+                return
 
     def _piles(
         self, context: PreflightContext, rows: list[PromptRow], texts: Sequence[str]
     ) -> Iterator[CheckFinding]:
         letters = np.array([len(text) for text in texts])
-        measured = {"characters": letters}
-        if context.files is not None:
-            ids = [context.tokenizer(text)["input_ids"] for text in texts]
-            measured["tokens"] = np.array([len(each) for each in ids])
-        measured["words"] = np.array([len(text.split()) for text in texts])
-        for unit, lengths in measured.items():
+        for unit, lengths in _lengths(context, texts).items():
             pile = _pile(lengths)
             if pile.sum() < max(self.min_pile, self.min_pile_share * len(rows)):
                 continue
@@ -134,6 +156,34 @@ class TruncatedPrompts(Check):
             tuple(f"{row.location}: …{row.prompt[-60:]!r}" for row in cut[:_SHOWN]),
             {"share": share},
         )
+
+
+def _lengths(context: PreflightContext, texts: Sequence[str]) -> dict[str, NDArray[np.int_]]:
+    """The lengths of texts in characters, tokens and words."""
+    measured = {"characters": np.array([len(text) for text in texts])}
+    if context.files is not None:
+        ids = [context.tokenizer(text)["input_ids"] for text in texts]
+        measured["tokens"] = np.array([len(each) for each in ids])
+    measured["words"] = np.array([len(text.split()) for text in texts])
+    return measured
+
+
+def _continued_elsewhere(texts: Sequence[str]) -> int:
+    """The texts whose last letters stand within another text, with something behind them.
+
+    Whole prompts end with the end of a sentence or an instruction, which nothing follows.
+    """
+    ends = Counter(text[-_END:] for text in texts)
+    inside = {
+        part
+        for text in dict.fromkeys(texts)
+        for start in range(max(len(text) - _REACH, 0), len(text) - _END)
+        if (part := text[start : start + _END]) in ends
+    }
+    return sum(
+        count for end, count in ends.items()
+        if end in inside and sum(letter.isalpha() for letter in end) >= _END // 2
+    )  # fmt: skip
 
 
 def _pile(lengths: NDArray[np.int_]) -> NDArray[np.bool_]:

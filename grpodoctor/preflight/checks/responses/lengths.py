@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from typing import ClassVar
 
 import numpy as np
 
+from grpodoctor.errors import DataError
+from grpodoctor.preflight.answers.constructed_answers import are_programs, format_answer
 from grpodoctor.preflight.answers.stated_answers import marked_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -14,6 +18,13 @@ from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 from grpodoctor.rules.base import Severity
 
 _SOLUTION_COLUMNS = ("solution", "generation", "reasoning", "response", "completion", "cot")
+_REASONING = re.compile(
+    r"</?(?:think|thinking|reasoning)>|\bstep[ -]by[ -]step\b|"
+    r"\bshow (?:all |your |the )?(?:work|steps)\b|"
+    r"\b(?:reason|think|work it out)\b[^.\n]{0,40}\b(?:first|before|then|carefully)\b",
+    re.IGNORECASE,
+)
+"""Prompts that ask for reasoning before the answer."""
 _MIN_WORDS = 20
 """Words of a worked solution."""
 _MAX_SOLUTIONS = 1000
@@ -24,7 +35,9 @@ class ResponseLengths(Check):
 
     What it sees:
         The lengths of sampled responses and --max-tokens: the share that does not end with an EOS
-        token. Without an engine, the lengths of the solutions in the data.
+        token. Without an engine, the lengths of the solutions in the data, or of its answers in the
+        format that the reward function pays. Also a limit of at most 100 tokens for prompts that
+        ask for reasoning.
 
     Why it matters:
         A truncated response has no answer and is rewarded as wrong, so the policy first learns to
@@ -48,6 +61,8 @@ class ResponseLengths(Check):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     warning_share: ClassVar[float] = 0.05
     """Share of truncated responses from which the finding is a warning."""
+    shortest_reasoning: ClassVar[int] = 100
+    """Tokens of a worked solution of GSM8K, whose problems need a few steps of arithmetic."""
     critical_share: ClassVar[float] = 0.5
     """Share of truncated responses from which the finding is critical."""
 
@@ -81,24 +96,63 @@ class ResponseLengths(Check):
     def _of_solutions(self, context: PreflightContext) -> tuple[CheckFinding, ...]:
         """The worked solutions of the data that are longer than the limit."""
         texts = [max(solutions, key=len) for row in context.rows if (solutions := _solutions(row))]
+        what = "solutions in the data" if texts else "rewarded answers"
+        texts = texts or _rewarded(context)
         texts = texts[:: max(len(texts) // _MAX_SOLUTIONS, 1)]
         lengths = [
             len(context.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts
         ]
-        limit = context.settings.max_tokens
+        limit = min(context.settings.max_tokens, context.max_length or sys.maxsize)
         longer = sum(length > limit for length in lengths)
-        if longer < max(self.warning_share * len(lengths), 1):
+        if short := self._thoughts(context, limit):
+            return short
+        if not lengths or longer < max(self.warning_share * len(lengths), 1):
             return ()
         p95 = float(np.percentile(lengths, 95))
         return (
             CheckFinding(
                 "warning",
-                f"{longer} of {len(lengths)} solutions in the data are longer than {limit} tokens.",
+                f"{longer} of {len(lengths)} {what} are longer than {limit} tokens.",
                 ("Raise --max-tokens, or filter these rows.",),
-                (f"length of the solutions: 95th percentile {p95:.0f} tokens",),
+                (f"length: 95th percentile {p95:.0f} tokens",),
                 {"longer": longer / len(lengths), "p95": p95},
             ),
         )
+
+    def _thoughts(self, context: PreflightContext, limit: int) -> tuple[CheckFinding, ...]:
+        """Prompts that ask for reasoning, with a limit in which no reasoning fits."""
+        is_known = context.max_length is not None or "max_tokens" in context.settings.given
+        asking = [row for row in context.rows if any(map(_REASONING.search, row.texts()))]
+        if not is_known or limit > self.shortest_reasoning or len(asking) < len(context.rows) / 2:
+            return ()
+        return (
+            CheckFinding(
+                "warning",
+                f"{len(asking)} of {len(context.rows)} prompts ask for reasoning; responses end at "
+                f"{limit} tokens.",
+                ("Allow at least 512 tokens per response, or ask for the answer only.",),
+                (f"{asking[0].location}: {asking[0].prompt[-80:]!r}",),
+                {"limit": float(limit)},
+            ),
+        )
+
+
+def _rewarded(context: PreflightContext) -> list[str]:
+    """The data's own answers in the format that earns a reward: responses need their length."""
+    try:
+        answers = context.reference_answers
+    except DataError:  # REW103 reports it
+        return []
+    is_made = answers is not None and (
+        answers.format_name == "code" or are_programs(answers.answers)
+    )
+    if answers is None or answers.threshold is None or is_made:  # made from tests: longer
+        return []
+    return [
+        format_answer(answers.answer_format, answer)
+        for answer, missed in zip(answers.answers, answers.missed, strict=True)
+        if not missed
+    ]
 
 
 def _solutions(row: PromptRow) -> list[str]:

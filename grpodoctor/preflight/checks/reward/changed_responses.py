@@ -10,8 +10,10 @@ from grpodoctor.preflight.answers.constructed_answers import format_answer, wron
 from grpodoctor.preflight.answers.harmless_changes import (
     DRAFT,
     FENCED,
+    GIVEN,
     INDENTED,
     LAST_LINE_BREAK,
+    NEUTRAL,
     REJECTED,
     TEXT_BEHIND,
     harmless_changes,
@@ -33,6 +35,8 @@ _ADVICE: Mapping[str, str] = {
     LAST_LINE_BREAK: "Strip the response before it is matched; do not count what is behind it.",
     TEXT_BEHIND: "Search for the answer in the response; do not require it at the very end.",
     REJECTED: "Read the final answer: the one behind the label or tag, or the last one.",
+    GIVEN: "Read the last number, or the one behind a label: solutions begin with those of the "
+    "question.",
     FENCED: "Remove the code fence before the JSON is parsed; models write it without being asked.",
     INDENTED: "Parse the JSON of the whole response, also over several lines.",
     DRAFT: "Read the last code block: an example or a draft may come before the final one.",
@@ -60,7 +64,8 @@ def lost_by_changes(
         for kind, text in changes:
             by_kind[kind].append((at, text))
     lost: dict[str, tuple[float, str]] = {}
-    for kind, tried in by_kind.items():
+    for kind, each in by_kind.items():
+        tried = _also_right(reward, answers, each) if kind == GIVEN else each
         if len(tried) < _MIN_ROWS:
             continue
         chosen = [at for at, _ in tried]
@@ -85,6 +90,22 @@ def lost_by_changes(
             ),
             {"lost": worst},
         )
+
+
+def _also_right(
+    reward: UserReward, answers: ReferenceAnswers, tried: list[tuple[int, str]]
+) -> list[tuple[int, str]]:
+    """The responses that keep their reward behind a line without numbers."""
+    chosen = [at for at, _ in tried]
+    texts = [
+        f"{NEUTRAL}\n{format_answer(answers.answer_format, answers.answers[at])}" for at in chosen
+    ]
+    try:
+        rewards = reward([answers.rows[at] for at in chosen], texts).total
+    except DataError:  # REW103 reports it
+        return []
+    lost = dict(zip(chosen, rewards, strict=True))
+    return [(at, text) for at, text in tried if lost[at] >= answers.rewards[at]]
 
 
 def lost_behind_thought(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import ClassVar
 
+from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.answer_variants import asked_formats
-from grpodoctor.preflight.answers.constructed_answers import answer_formats, format_answer
+from grpodoctor.preflight.answers.constructed_answers import (
+    answer_formats,
+    format_answer,
+    wrong_answer,
+)
 from grpodoctor.preflight.answers.data_repairs import helpful_repair
 from grpodoctor.preflight.answers.reference_answers import (
     OWN_SOLUTIONS,
@@ -18,13 +23,19 @@ from grpodoctor.preflight.answers.reference_answers import (
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 from grpodoctor.preflight.texts.normal_form import number_of, numbers_of
 from grpodoctor.rules.base import Severity
+from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _SHOWN = 4
 _MOST = 0.8
 """Share of the rows that count as nearly all, for a fault of the whole column."""
+_ALONE = 6
+"""Rows that are scored one by one."""
+_LEAST_GAP = 1e-3
+"""Ten times what trainers add to the standard deviation of a group's rewards."""
 _SOLUTION_WORDS = 6
 """Words that make an answer a worked solution."""
 _MIN_PARAMETERS = 0.95
@@ -59,11 +70,12 @@ class CorrectAnswersNotRewarded(Check):
         encoded twice, Python's representation, text in place of messages, the name of a column that
         the function reads. So are simpler answers, in the column and in the response: flat JSON,
         numbers without separators, units or currency signs, one case, ASCII letters, one line.
-        The repair that helps is named. A penalty that makes correct answers
-        worth less than an empty response is named, too. Otherwise, the finding is critical only if
-        the format is certain: given by --gold-format, or a box, #### or answer tags in the prompts.
-        Otherwise the function may read a format that the check does not know, and the finding says
-        so.
+        The repair that helps is named. So are a penalty that makes correct answers worth less than
+        an empty response, a reward of the wrong sign, such as a count of errors, answers that earn
+        more than wrong ones only in a batch of one, or only next to these, and a difference from
+        wrong answers that is nearly nothing. Otherwise, the finding is critical only if the format
+        is certain: given by --gold-format, or a box, #### or answer tags in the prompts. If not,
+        the function may read a format that the check does not know, and the finding says so.
 
     Why it matters:
         If a correct answer does not raise the reward, the policy learns nothing and the run looks
@@ -101,7 +113,9 @@ class CorrectAnswersNotRewarded(Check):
         missed = [
             row for row, is_missed in zip(answers.rows, answers.missed, strict=True) if is_missed
         ]
-        of_kind = (*_kinds_of_rows(context), *_whole_solutions(answers))
+        if inverted := _inverted(context):
+            return (inverted,)
+        of_kind = (*_kinds_of_rows(context), *_whole_solutions(answers), *_tiny_gap(answers))
         if not missed:
             return of_kind
         details = tuple(f"{row.location}: {row.answer}" for row in missed[:_SHOWN])
@@ -124,6 +138,21 @@ class CorrectAnswersNotRewarded(Check):
             ),
             *of_kind,
         )
+
+
+def _inverted(context: PreflightContext) -> CheckFinding | None:
+    """Right answers that earn least."""
+    found = context.inverted_reward
+    if found is None:
+        return None
+    return CheckFinding(
+        "critical",
+        f"Correct answers earn {found.right:.3g}, less than wrong ones ({found.wrong:.3g}) and "
+        f"than an empty response ({found.empty:.3g}).",
+        ("Change the sign: an error or a distance must lower the reward, for example 1 - error.",),
+        (f"format: {format_answer(found.answer_format, 'ANSWER')!r:.120}",),
+        {"right": found.right, "wrong": found.wrong, "empty": found.empty},
+    )
 
 
 def _kinds_of_rows(context: PreflightContext) -> tuple[CheckFinding, ...]:
@@ -174,7 +203,10 @@ def _none_rewarded(
 ) -> CheckFinding:
     """No format earns a reward: the function is at fault if the format is known for certain."""
     own = context.settings.gold_format
-    if not own and _are_parameters(answers):
+    repair = context.reward and helpful_repair(
+        context.reward, answers.rows, context.settings, answers.requested
+    )
+    if not own and not repair and _are_parameters(answers):
         return CheckFinding(
             "info",
             f"The prompts contain all {len(answers.rows)} answers as numbers, and none is "
@@ -182,9 +214,6 @@ def _none_rewarded(
             (_UNKNOWN_ADVICE,),
             details,
         )
-    repair = context.reward and helpful_repair(
-        context.reward, answers.rows, context.settings, answers.requested
-    )
     if repair:
         return CheckFinding(
             "critical",
@@ -192,6 +221,8 @@ def _none_rewarded(
             (repair.advice,),
             details,
         )
+    if other := context.reward and _in_other_batches(context.reward, answers, context.settings):
+        return other
     if below := _below_empty(answers):
         return below
     marks = asked_formats(["\n".join(row.texts()) for row in answers.rows])
@@ -213,6 +244,75 @@ def _none_rewarded(
     )
     read = tuple(f"read from the prompts: {form!r}" for form in answers.requested[:_SHOWN])
     return CheckFinding("warning", summary, (_UNKNOWN_ADVICE, _PARSER_ADVICE), (*read, *details))
+
+
+def _in_other_batches(
+    reward: UserReward, answers: ReferenceAnswers, settings: RunSettings
+) -> CheckFinding | None:
+    """Correct answers that earn more than wrong ones, but only alone or next to wrong ones."""
+    forms = dict.fromkeys((*answer_formats(settings).values(), *answers.requested))
+    rows = answers.rows[:_ALONE]
+    for form in forms:
+        right = [format_answer(form, text) for text in answers.answers[:_ALONE]]
+        wrong = [
+            format_answer(form, wrong_answer(text, answers.answers))
+            for text in answers.answers[:_ALONE]
+        ]
+        try:
+            usual = zip(reward(rows, right).total, reward(rows, wrong).total, strict=True)
+            mixed = reward([*rows, *rows], [*right, *wrong]).total
+            alone = [
+                [reward([row], [text]).total[0] for text in texts]
+                for row, *texts in zip(rows, right, wrong, strict=True)
+            ]
+        except DataError:
+            continue
+        details = (f"format: {format_answer(form, 'ANSWER')!r:.120}",)
+        if _are_most(one > other for one, other in usual):
+            return None  # the batch is no matter: an empty response earns as much
+        if _are_most(one > other for one, other in alone):
+            return CheckFinding(
+                "critical",
+                "Correct answers earn more than wrong ones only in a batch of one: the function "
+                "takes the answers of other rows.",
+                ("Pair each completion with the answer of its own row, for example with zip().",),
+                details,
+            )
+        if _are_most(r > w for r, w in zip(mixed, mixed[len(rows) :], strict=False)):
+            return CheckFinding(
+                "critical",
+                "Correct answers earn more only in a batch with wrong ones: the reward depends on "
+                "the other responses of the batch.",
+                ("Return the score of each response alone: trainers compare those of a group.",),
+                details,
+            )
+    return None
+
+
+def _are_most(better: Iterable[bool]) -> bool:
+    rows = list(better)
+    return sum(rows) >= _MOST * len(rows)
+
+
+def _tiny_gap(answers: ReferenceAnswers) -> Iterator[CheckFinding]:
+    """Rewards of correct and wrong answers that nearly agree."""
+    gaps = [
+        right - wrong
+        for right, wrong, missed in zip(answers.rewards, answers.wrong, answers.missed, strict=True)
+        if not missed and right > wrong
+    ]
+    if answers.threshold is None or answers.is_graded or not gaps:
+        return
+    if (gap := median(gaps)) < _LEAST_GAP:
+        yield CheckFinding(
+            "warning",
+            f"Correct answers earn only {gap:.2g} more than wrong ones.",
+            (
+                "Give correct answers a reward that is larger by about 1: trainers add 1e-4 to the "
+                "standard deviation of a group, so such a gap gives hardly a gradient.",
+            ),
+            figures={"gap": gap},
+        )
 
 
 def _below_empty(answers: ReferenceAnswers) -> CheckFinding | None:

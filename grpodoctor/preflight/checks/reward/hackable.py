@@ -226,7 +226,7 @@ class HackableReward(Check):
             return [*self._without_answers(context, context.reward)] or REQUIRES_ANSWERS
         answers = context.reference_answers
         rows = _rewarded_rows(context)
-        if not rows:
+        if not rows or context.inverted_reward:
             return NO_ANSWER_REWARDED
         findings: list[CheckFinding] = []
         for kind in range(len(rows[0].completions)):

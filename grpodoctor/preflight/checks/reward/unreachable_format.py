@@ -82,7 +82,7 @@ class UnreachableFormat(Check):
     code: ClassVar[str] = "REW106"
     name: ClassVar[str] = "unreachable-reward-format"
     summary: ClassVar[str] = "The reward requires a format that the model does not write."
-    max_asking: ClassVar[float] = 0.5
+    max_asking: ClassVar[float] = 0.9
     """Share of prompts that must ask for the format."""
     max_lost_part: ClassVar[float] = 0.1
     """Part of the reward that a response may lose without the tag that the prompt opens."""

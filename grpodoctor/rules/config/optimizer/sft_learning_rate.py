@@ -15,14 +15,15 @@ class SftLearningRate(ConfigRule):
     """The learning rate is far higher than in RL recipes.
 
     What it sees:
-        A learning rate of 1e-4 or more for full training of a pretrained model, or of 1e-2 or more
-        for adapters. For full training at 2e-5 to 1e-4 the finding is `info`. Where the config does
+        A learning rate of 5e-5 or more for full training of a pretrained model, or of 1e-2 or more
+        for adapters. For full training at 2e-5 to 5e-5 the finding is `info`. Where the config does
         not say which weights are trained, rates between the two bounds are not judged.
 
     Why it matters:
         RL recipes for full training use 5e-7 to 5e-6. At the rates of supervised
         fine-tuning (SFT), the first updates move the policy so far that entropy collapses or
-        explodes within tens of steps.
+        explodes within tens of steps. 5e-5 is the default of transformers' Trainer, which configs
+        that were written for SFT keep.
 
     Evidence it needs:
         Settings: `learning_rate`. Optional: `lora_rank`, `pretrained_model`. Most frameworks train
@@ -49,8 +50,8 @@ class SftLearningRate(ConfigRule):
     remedies = ("lower-learning-rate",)
     references = ("arXiv 2503.14476", "arXiv 2402.03300")
 
-    full: float = FULL.far_above
-    """Twenty times the highest usual rate of full training, 5e-6."""
+    full: float = 5e-5
+    """Ten times the highest usual rate of full training, 5e-6."""
     adapters: float = ADAPTERS.far_above
     """A hundred times the usual rate of adapters, 1e-4."""
     full_note: float = 2e-5

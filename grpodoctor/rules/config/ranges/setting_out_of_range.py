@@ -42,9 +42,9 @@ class SettingOutOfRange(ConfigRule):
 
     What it sees:
         A number outside its setting's range: a KL coefficient below 0 or above 10, a clip below 0,
-        a learning rate below 0 or above 0.1, a temperature of 0 or less. The finding names the
-        framework's own key. Values that switch a setting off are no fault: no value, -1, 0 for a
-        count, and a very large limit.
+        a learning rate below 0 or above 0.1, a temperature of 0 or less, or above 2. The finding
+        names the framework's own key. Values that switch a setting off are no fault: no value, -1,
+        0 for a count, and a very large limit.
 
     Why it matters:
         The setting does the opposite of its purpose, or outweighs everything else. A negative KL
@@ -77,6 +77,10 @@ class SettingOutOfRange(ConfigRule):
     largest_learning_rate: float = 0.1
     """Five times 0.02, the spread of a transformer's initial weights: one step of Adam changes each
     weight by about the learning rate."""
+
+    largest_temperature: float = 2.0
+    """Twice the temperature that recipes use; at 2, the odds of two tokens are the square root of
+    the model's, and long responses end in noise."""
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Name the most severe setting, and count the others."""
@@ -113,7 +117,11 @@ class SettingOutOfRange(ConfigRule):
         low, high = setting_named(knob).low, setting_named(knob).high
         if low is None or high is None:
             return (float("-inf"), float("inf"))
-        return (low, self.largest_learning_rate if knob == "learning_rate" else high)
+        largest = {
+            "learning_rate": self.largest_learning_rate,
+            "temperature": self.largest_temperature,
+        }
+        return (low, largest.get(knob, high))
 
     def _range(self, knob: str) -> str:
         low, high = self._bounds(knob)
