@@ -17,7 +17,7 @@ from grpodoctor.rules.shared.run_health import (
     outcome_noun,
 )
 from grpodoctor.runs.chart import Chart
-from grpodoctor.runs.series import Series
+from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import NotApplicable
 
@@ -134,12 +134,15 @@ class EntropyExplosion(Rule):
 
     def _noise(self, chart: Chart, name: str, level: float) -> Sighting:
         """Entropy that needs no comparison. An update is its cause only if it was lower before."""
-        start, remedies, since = chart.series(name).opening, None, ""
-        if start is not None and start.level >= self.noise_entropy:
-            remedies, since = ("check-loading", *self.remedies), " since the first reading"
-        text = f"Entropy is {level:.1f} nats per token{since}, so the policy writes noise."
+        series = chart.series(name)
         evidence = cite_all(chart, name, outcome_metric(chart))
-        return Sighting("critical", text, evidence, remedies)
+        text = f"Entropy is {level:.1f} nats per token"
+        if series.opening is None or series.opening.level < self.noise_entropy:
+            return Sighting("critical", f"{text}, so the policy writes noise.", evidence)
+        text = f"{text} since the first reading, so the policy writes noise."
+        first = series.steps(WINDOW)[0]
+        remedies = ("check-loading", "lower-temperature")
+        return Sighting("critical", text, evidence, remedies, find_onset=lambda: first)
 
     def _multiple(self, series: Series, level: float) -> float | None:
         """Entropy as a multiple of its starting value; None if it has not risen enough."""
