@@ -53,6 +53,10 @@ _OF_THE_BATCH: frozenset[Condition] = frozenset(
 damage to the policy lasts, and stays explained."""
 
 
+_WRONG_RATIOS: tuple[Condition, Condition] = ("wrong-old-logprobs", "oversized-updates")
+"""Wrong ratios look like large updates, in the batches that have them: what is left without them
+are large updates."""
+
 _ONLY_IF_SHOWN: frozenset[Condition] = frozenset({"environment-change"})
 """Conditions that no rule looks for: a path leads through one only if a finding shows it."""
 
@@ -447,9 +451,9 @@ def _is_within(one: Finding, other: Finding, slack: float) -> bool:
 
 def _ends_with(context: RunContext, cause: Finding, effect: Finding) -> bool:
     """Whether an effect ends as soon as its cause does."""
-    source = context.condition(cause)
-    is_of_batch = source in _OF_THE_BATCH and context.condition(effect) in _OF_THE_BATCH
-    return is_of_batch or source in _ENDS_AT_ONCE
+    source, result = context.condition(cause), context.condition(effect)
+    is_of_batch = source in _OF_THE_BATCH and result in _OF_THE_BATCH
+    return is_of_batch or source in _ENDS_AT_ONCE or (source, result) == _WRONG_RATIOS
 
 
 def _path(

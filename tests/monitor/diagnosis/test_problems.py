@@ -332,6 +332,8 @@ def test_truncation_explains_no_fall_that_is_larger_than_its_share(cut, explains
 
 def test_wrong_old_logprobs_look_like_a_high_learning_rate():
     assert causes(finding("MIS002"), finding("OPT006")) == {"MIS002": ["OPT006"]}
+    over = finding("MIS002", onset=1, last=60, active=False)
+    assert "OPT006" in causes(over, finding("OPT006", onset=9))
 
 
 def test_truncation_takes_no_held_out_score_over_a_reward_that_is_not_lost():
