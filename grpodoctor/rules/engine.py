@@ -44,12 +44,13 @@ from typing import NamedTuple
 
 from grpodoctor.rules.base import (
     NOT_LOGGED,
+    RECOVERED,
     SEVERITIES,
     UNDECIDED,
     Finding,
     NotLogged,
-    Recovered,
     Rule,
+    RuleResult,
     Severity,
     Sighting,
 )
@@ -226,22 +227,22 @@ class Engine:
         return dropped
 
     def _examine(self, state: RuleState, why_inapplicable: str | None) -> Sequence[Change]:
-        rule, result = state.rule, None
+        result: RuleResult = None
         if why_inapplicable is None:
             try:
-                result = rule.examine(self.chart)
+                result = state.examine(self.chart)
             except MemoryError:  # no fault of the rule; the report would lack a finding
                 raise
             except Exception as error:  # noqa: BLE001 - a fault in one rule must not end the others
-                self._note_defect(rule, error)
+                self._note_defect(state.rule, error)
                 result = NOT_LOGGED
-            is_absent = result is None or isinstance(result, Recovered)
+            is_absent = result is None or result is RECOVERED
             if is_absent and state.finding is None and not state.recent:
                 # The usual case, in which only counts change.
                 state.examined, state.why_inapplicable = True, None
-                factor = 2 if rule.judges_levels and state.examinations > _LONG_RUN else 1
-                state.examinations += factor  # those that are left out count
-                state.due = factor * rule.cadence
+                stride = state.stride if state.examinations > _LONG_RUN else 1
+                state.examinations += stride  # those that are left out count
+                state.due = stride * state.cadence
                 return ()
         if result is None:
             state.why_inapplicable = why_inapplicable
@@ -250,13 +251,13 @@ class Engine:
             state.due = 1
             ends = result is UNDECIDED and state.finding is not None
             return tuple(self._add_absence(state)) if ends else ()
-        elif isinstance(result, Recovered):
+        elif result is RECOVERED:
             state.examined, state.why_inapplicable = True, None
             state.clear_count = max(state.clear_count, state.clearance - 1)
         else:
             state.why_inapplicable = result.why if isinstance(result, NotApplicable) else None
             state.examined = state.examined or state.why_inapplicable is None
-        state.due = rule.cadence
+        state.due = state.cadence
         state.examinations += 1
         if isinstance(result, Sighting):
             return tuple(self._add_sighting(state, result))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from grpodoctor.rules.base import SEVERITIES, Finding, Rule, Sighting
+from grpodoctor.rules.base import SEVERITIES, Finding, Rule, RuleResult, Sighting
+from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
 EXPECTED: Condition = "expected"
@@ -32,6 +34,11 @@ class RuleState:
     """All input metrics; a step without any of them is not examined."""
     recent: deque[Seen]
     """The latest consecutive sightings, at most `persistence` of them."""
+    examine: Callable[[Chart], RuleResult]
+    cadence: int
+    """The rule's own, like its method: the engine asks for both at every step."""
+    stride: int
+    """Examinations per due one in a long run while the rule sees nothing."""
     examined: bool = False
     why_inapplicable: str | None = None
     """Why the rule did not apply at its last examination."""
@@ -82,4 +89,7 @@ def initial_state(rule: Rule) -> RuleState:
     needs = tuple((need,) if isinstance(need, str) else need for need in rule.inputs)
     inputs = frozenset(name for need in needs for name in need)
     recent = deque[Seen](maxlen=rule.persistence)
-    return RuleState(rule, needs, inputs, recent, clearance=rule.clearance)
+    stride = 2 if rule.judges_levels else 1
+    return RuleState(
+        rule, needs, inputs, recent, rule.examine, rule.cadence, stride, clearance=rule.clearance
+    )

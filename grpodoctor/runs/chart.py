@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from grpodoctor.frameworks.complete_config import CompleteConfig, complete_config
 from grpodoctor.runs.inferred_groups import ZERO_VARIANCE, inferred_group_rates
@@ -39,6 +40,19 @@ class _SeriesByName(dict[str, Series]):
 
     def __missing__(self, name: str) -> Series:
         return _EMPTY
+
+
+class _Layout(NamedTuple):
+    """What the chart keeps about a set of metrics, which is the same at most steps of a run."""
+
+    fresh: frozenset[str]
+    """Those with a window."""
+    appends: tuple[Callable[[int, float], None], ...]
+    """Adds a reading to the window of each metric; one without a window ignores it."""
+
+
+def _ignore(step: int, value: float) -> None:
+    """Ignore a reading, since the chart has as many windows as it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +92,8 @@ class Chart:
     """Returns the window of a metric by its name; an empty one if it has no readings."""
     _first_step: int | None = None
     _series: _SeriesByName = field(default_factory=_SeriesByName)
-    _layouts: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
-    """Sets of fresh metrics by their names in order, which saves making the same set again."""
+    _layouts: dict[tuple[str, ...], _Layout] = field(default_factory=dict)
+    """By the names of the metrics with a number at a step, in order."""
     _steps: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _knob_changes: deque[tuple[int, dict[str, Setting | None]]] = field(
         default_factory=lambda: deque(maxlen=MOST_KNOB_CHANGES)
@@ -141,21 +155,24 @@ class Chart:
                 self.nonfinite.setdefault(name, deque(maxlen=WINDOW)).append(record.step)
 
     def _append_all(self, step: int, numbers: Mapping[str, float]) -> None:
-        known = self._series
-        for name, number in numbers.items():
-            series = known[name]
-            if series is _EMPTY:
-                if len(known) >= MOST_METRICS:
-                    continue
-                series = known[name] = Series()
-            series.append(step, number)
-        layout = tuple(numbers)
-        fresh = self._layouts.get(layout)
-        if fresh is None:
+        names = tuple(numbers)
+        layout = self._layouts.get(names)
+        if layout is None:
             if len(self._layouts) >= MOST_LAYOUTS:
                 self._layouts.clear()
-            fresh = self._layouts[layout] = frozenset(name for name in layout if name in known)
-        self.fresh = fresh
+            layout = self._layouts[names] = self._layout_of(names)
+        self.fresh = layout.fresh
+        for append, number in zip(layout.appends, numbers.values(), strict=True):
+            append(step, number)
+
+    def _layout_of(self, names: tuple[str, ...]) -> _Layout:
+        """The windows of these metrics, which are made for new ones."""
+        known, appends = self._series, []
+        for name in names:
+            if name not in known and len(known) < MOST_METRICS:
+                known[name] = Series()
+            appends.append(known[name].append if name in known else _ignore)
+        return _Layout(frozenset(name for name in names if name in known), tuple(appends))
 
     def _change_knobs(self, step: int, knobs: Mapping[str, Setting]) -> None:
         before = {name: self.knobs.get(name) for name in knobs}

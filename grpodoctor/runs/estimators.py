@@ -73,6 +73,11 @@ def level_shift(before: Sequence[float], after: Sequence[float]) -> float:
     return moved / error if error else math.copysign(math.inf, moved)
 
 
+def noise_of_distances(total: float, count: int) -> float:
+    """Return the noise of one reading by the sum of `count` distances; see `step_noise`."""
+    return total / count * math.sqrt(math.pi) / 2
+
+
 def step_noise(values: Sequence[float]) -> float:
     """Return the standard deviation of the noise of one reading, independent of the trend.
 
@@ -86,7 +91,7 @@ def step_noise(values: Sequence[float]) -> float:
         return math.nan
     jumps: float = sum(map(abs, map(sub, islice(values, 1, None), values)))
     if math.isfinite(jumps):
-        return jumps / (len(values) - 1) * math.sqrt(math.pi) / 2
+        return noise_of_distances(jumps, len(values) - 1)
     finite = [value for value in values if math.isfinite(value)]
     # Differences of finite values may still overflow; their noise is infinite then.
     return step_noise(finite) if len(finite) < len(values) else math.inf

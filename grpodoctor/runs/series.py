@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from itertools import islice
+from operator import sub
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from grpodoctor.runs.block_means import BlockMeans
-from grpodoctor.runs.estimators import Trend, median, robust_level, step_noise
+from grpodoctor.runs.estimators import Trend, median, noise_of_distances, robust_level, step_noise
 
 WINDOW = 128
 """Readings kept per metric: enough for a trend, and small enough for hundreds of metrics."""
@@ -52,12 +55,13 @@ class Extreme:
 class _WindowExtreme:
     """The highest or lowest reading of a window.
 
-    Rules ask for it at every step, when one reading is new, so the previous answer is kept.
+    Rules ask for it at every step or every second one, so only the new readings are compared with
+    the previous answer, as long as that is in the window.
     """
 
     __slots__ = ("_asked", "_choose", "_step", "_value")
 
-    def __init__(self, choose: Callable[[Sequence[float]], float]) -> None:
+    def __init__(self, choose: Callable[..., float]) -> None:
         self._choose = choose
         self._value = math.nan
         self._step = self._asked = _NEVER
@@ -67,10 +71,11 @@ class _WindowExtreme:
         newest = steps[-1]
         if self._asked == newest:
             return self._value
-        first = steps[-min(len(steps), WINDOW)]
-        if len(steps) > 1 and self._asked == steps[-2] and self._step >= first:
-            if self._choose((values[-1], self._value)) == values[-1]:
-                self._value, self._step = values[-1], newest
+        if self._step >= steps[-min(len(steps), WINDOW)]:
+            since = values[bisect_right(steps, self._asked) :]
+            extreme = self._choose(since)
+            if self._choose(extreme, self._value) == extreme:
+                self._value, self._step = extreme, steps[since.index(extreme) - len(since)]
         else:
             latest = values[-WINDOW:]
             self._value = self._choose(latest)
@@ -79,10 +84,33 @@ class _WindowExtreme:
         return self._value
 
 
+class _Distances:
+    """The distances between successive readings of a window, which the noise is computed from."""
+
+    __slots__ = ("_asked", "_distances")
+
+    def __init__(self) -> None:
+        self._distances: list[float] = []
+        self._asked = _NEVER
+
+    def of(self, steps: Sequence[int], values: Sequence[float]) -> list[float]:
+        """The distances, oldest first; only those of new readings are computed."""
+        if self._asked != steps[-1]:
+            begin = bisect_right(steps, self._asked)
+            if not begin:  # none of the readings that were known is still there
+                self._distances.clear()
+            new = values[max(0, begin - 1) :]
+            self._distances += map(abs, map(sub, islice(new, 1, None), new))
+            del self._distances[: 1 - WINDOW]
+            self._asked = steps[-1]
+        return self._distances
+
+
 class Series:
     """The latest readings of one metric, its baseline, and its extremes."""
 
     __slots__ = (
+        "_distances",
         "_first",
         "_steps",
         "_trend",
@@ -109,6 +137,7 @@ class Series:
         self.blocks = BlockMeans()
         """The whole run but its latest readings, in blocks."""
         self._window_min, self._window_max = _WindowExtreme(min), _WindowExtreme(max)
+        self._distances = _Distances()
         self._trend: Trend | None = None
         self._trend_basis = -1, 0
         """The changes of the blocks that the trend knows, and the values that it counts."""
@@ -182,6 +211,11 @@ class Series:
         """The step of the first finite reading; -1 if there is none."""
         return self._first[0][0] if self._first else -1
 
+    @property
+    def window_step(self) -> int:
+        """The step of the oldest reading in the window, which must not be empty."""
+        return self._steps[-len(self)]
+
     def head(self, count: int) -> list[float]:
         """The first `count` finite readings, at most `BASELINE`; fewer if there are fewer."""
         return [value for _, value in self._first[:count]]
@@ -198,6 +232,7 @@ class Series:
             self._unblocked = max(0, self._unblocked - 1)
         self.memo.clear()
         self._window_min, self._window_max = _WindowExtreme(min), _WindowExtreme(max)
+        self._distances = _Distances()
         self.blocks.rewind(step)
         kept = [pair for pair in self._first if pair[0] < step]
         if len(kept) < len(self._first):
@@ -237,6 +272,10 @@ class Series:
         """The steps of `tail(count)`."""
         return self._steps[-min(count, WINDOW) :] if count > 0 else []
 
+    def since(self, step: int) -> list[float]:
+        """The readings of the window from a step on, oldest first."""
+        return self._values[max(bisect_left(self._steps, step), len(self._steps) - WINDOW, 0) :]
+
     def window_min(self) -> float:
         """The lowest reading of the window, which must not be empty."""
         return self._window_min.of(self._steps, self._values)
@@ -244,6 +283,10 @@ class Series:
     def window_max(self) -> float:
         """The highest reading of the window, which must not be empty."""
         return self._window_max.of(self._steps, self._values)
+
+    def is_within(self, low: float, high: float) -> bool:
+        """Whether all readings of the window are between two bounds; also if it is empty."""
+        return not self._values or (low <= self.window_min() and self.window_max() <= high)
 
     def whole_run(self) -> list[float]:
         """The finite readings of the whole run, oldest first, or block means if they are many."""
@@ -302,8 +345,17 @@ class Series:
         """Noise of one reading among the latest `count`; see `step_noise`."""
         noise: float | None = self.memo.get(-count)
         if noise is None:
-            noise = self.memo[-count] = step_noise(self.tail(count))
+            noise = self.memo[-count] = self._noise(min(count, len(self)))
         return noise
+
+    def _noise(self, count: int) -> float:
+        """The noise of one of the latest `count` readings, which are in the window."""
+        if count < 2:
+            return math.nan
+        total = sum(self._distances.of(self._steps, self._values)[1 - count :])
+        if math.isfinite(total):
+            return noise_of_distances(total, count - 1)
+        return step_noise(self.tail(count))
 
 
 _UNKNOWN: Any = object()

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from grpodoctor.support.arrays import np
 
@@ -158,6 +158,7 @@ class Rate:
 
     hits: int
     count: int
+    nonfinite: ClassVar[int] = 0
 
     @classmethod
     def of(cls, flags: ArrayLike) -> Self:
@@ -201,6 +202,11 @@ class Max:
     value: float
     where: str | None = None
 
+    @property
+    def nonfinite(self) -> int:
+        """1 if an entry is infinite; that of an empty set is the other infinity."""
+        return int(self.value == math.inf)
+
     @classmethod
     def of_number(cls, value: float) -> Self:
         """The same as `of([value])`."""
@@ -231,6 +237,11 @@ class Min:
 
     value: float
     where: str | None = None
+
+    @property
+    def nonfinite(self) -> int:
+        """1 if an entry is infinite; that of an empty set is the other infinity."""
+        return int(self.value == -math.inf)
 
     @classmethod
     def of_number(cls, value: float) -> Self:
@@ -395,12 +406,15 @@ def _add_counts(left: Mapping[int, int], right: Mapping[int, int]) -> dict[int, 
 class Absent:
     """A reading that was not logged."""
 
+    nonfinite: ClassVar[int] = 0
+
 
 @dataclass(frozen=True, slots=True)
 class NotApplicable:
     """A reading without meaning in this run; `why` gives the reason as a clause."""
 
     why: str
+    nonfinite: ClassVar[int] = 0
 
 
 Value = Mean | Rate | Max | Min | Quantiles

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpodoctor.runs.chart import MOST_METRICS, Chart
+from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.runs.series import BASELINE, WINDOW, Series, once_per_reading
 from grpodoctor.vocabulary.knobs import Setting
@@ -217,8 +218,49 @@ def test_the_extremes_of_the_window_are_those_of_its_readings(
         if is_asked:
             assert series.window_max() == max(series.tail(WINDOW))
             assert series.window_min() == min(series.tail(WINDOW))
+            assert series.is_within(2, 7) == all(2 <= each <= 7 for _, each in series)
     series.rewind(rewound)
     for step, (value, _) in enumerate(readings, start=rewound):
         series.append(step, 9.0 - value)
         assert series.window_max() == max(series.tail(WINDOW))
         assert series.window_min() == min(series.tail(WINDOW))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.1, 0.7, 1.3, 1e308, -1e308, math.inf]), st.booleans()),
+        min_size=1,
+        max_size=60,
+    ),
+    st.integers(1, 5),
+    st.integers(0, 200),
+)
+def test_the_noise_is_that_of_the_latest_readings(
+    readings: list[tuple[float, bool]], repeated: int, rewound: int
+) -> None:
+    """Distances are kept between questions, so ask at some steps only, and after a rewind."""
+    series = Series()
+    for step, (value, is_asked) in enumerate(readings * repeated):
+        series.append(step, value)
+        if is_asked:
+            assert all(_has_noise_of_its_tail(series, count) for count in (1, 30, WINDOW))
+    series.rewind(rewound)
+    for step, (value, _) in enumerate(readings, start=rewound):
+        series.append(step, value)
+        assert all(_has_noise_of_its_tail(series, count) for count in (2, WINDOW))
+
+
+def _has_noise_of_its_tail(series: Series, count: int) -> bool:
+    noise, expected = series.noise(count), step_noise(series.tail(count))
+    return noise == expected or (math.isnan(noise) and math.isnan(expected))
+
+
+def test_the_readings_since_a_step_are_those_of_the_window() -> None:
+    series = Series()
+    for step in range(0, 400, 2):
+        series.append(step, float(step))
+    assert series.since(395) == [396.0, 398.0]
+    assert series.since(396) == [396.0, 398.0]
+    assert series.since(400) == []
+    assert series.since(0) == series.tail(WINDOW)
+    assert series.window_step == series.steps(WINDOW)[0]

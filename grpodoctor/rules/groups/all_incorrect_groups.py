@@ -28,6 +28,7 @@ from grpodoctor.rules.shared.run_health import (
     ZERO_VARIANCE_METRICS,
     current_metric,
     first_step_where,
+    fresh_metric,
     has_critic,
     has_improved,
     has_lost_outcome,
@@ -170,7 +171,7 @@ class AllIncorrectGroups(Rule):
         """Take the recent share of all-incorrect groups, or what the success rate implies."""
         if is_distilled(chart):
             return DISTILLED
-        name = next((name for name in _RATES if chart.is_fresh(name)), None)
+        name = fresh_metric(chart, _RATES)
         logged = chart.reading(_RATES[0])
         if isinstance(logged, NotApplicable):
             return logged
@@ -245,7 +246,7 @@ class AllIncorrectGroups(Rule):
         now = series.mean(self.patience)
         if not now < (1 - self.info_share) * level or not outcome_rose(chart):
             return None
-        if not all(0 <= value <= 1 for _, value in series):
+        if not series.is_within(0, 1):
             return None
         started = statistics.fmean(series.head(BASELINE))
         if not earlier > 0 or not abs(now / level - started / earlier) <= self.same_part:
@@ -355,7 +356,7 @@ class AllIncorrectGroups(Rule):
             return NOT_LOGGED
         if series.last > self.max_success:
             return UNDECIDED
-        if not all(0 <= value <= 1 for _, value in series):
+        if not series.is_within(0, 1):
             return NOT_LOGGED
         recent = series.tail(self.patience)
         is_long = len(recent) >= self.patience
@@ -397,7 +398,7 @@ class AllIncorrectGroups(Rule):
     def _rare_success(self, chart: Chart, accuracy: Series) -> RuleResult:
         """Next to no correct response, in groups whose reward varies for other reasons."""
         values = accuracy.tail(WINDOW)
-        if len(values) < self.patience or not all(0 <= value <= 1 for value in values):
+        if len(values) < self.patience or not accuracy.is_within(0, 1):
             return NOT_LOGGED
         success = statistics.fmean(values)
         if success > self.rare_success or outcome_rose(chart) or has_lost_outcome(chart):

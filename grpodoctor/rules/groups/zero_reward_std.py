@@ -236,7 +236,7 @@ class ZeroRewardStd(Rule):
         if is_known or not len(reward) or has_improved(chart):
             return None
         is_starving = zero_variance >= self.starving_share and self._never_rose(chart)
-        is_bounded = all(0 <= value <= 1 for _, value in reward)
+        is_bounded = reward.is_within(0, 1)
         if is_bounded and not is_starving:
             return None
         length = _repeated_length(chart)
@@ -300,7 +300,7 @@ class ZeroRewardStd(Rule):
         reward = chart.series("reward/mean")
         if len(chart.series("accuracy/train")) or not len(reward) or never_moved(reward):
             return False
-        if not all(0 <= value <= 1 for _, value in reward):  # unknown scale
+        if not reward.is_within(0, 1):  # unknown scale
             improved = has_improved(chart) is True
             is_negative = len(reward) >= RECENT and max(reward.tail(2 * RECENT)) < 0
             if zero_variance >= self.min_flat_batches and is_negative:

@@ -135,6 +135,6 @@ class LengthCollapse(Rule):
         if share > self.remaining_share or groups is None or not len(outcome):
             return False
         is_low = outcome.level(RECENT) < self.low_outcome
-        is_bounded = all(0 <= value <= 1 for _, value in outcome)
+        is_bounded = outcome.is_within(0, 1)
         equal = typical_share(chart.series(groups), 2 * RECENT)
         return is_low and is_bounded and equal >= self.equal_share

@@ -13,6 +13,7 @@ from grpodoctor.rules.shared.clip_bursts import USUAL_FACTOR, ClipBurst, clip_bu
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     first_step_where,
+    fresh_metric,
     has_improved,
     has_stalled,
     level_at,
@@ -128,7 +129,7 @@ class LearningRateTooHigh(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Require a jump of both, then a falling or flat outcome."""
-        name = next((kl for kl in _KLS if chart.is_fresh(kl)), None)
+        name = fresh_metric(chart, _KLS)
         sides = self._sides(chart)
         by_jump = self._by_rate_jump(chart) or self._by_burst(chart, sides)
         if name is None or not sides:
@@ -159,7 +160,7 @@ class LearningRateTooHigh(Rule):
     def _of_first_updates(self, chart: Chart, shares: Series, least: float) -> ClipBurst | None:
         """The first batch, if its updates went far: half of a burst, or a KL that shows it."""
         share, step = shares.head(1)[0], shares.first_step
-        if share < least / 5 or step < shares.steps(WINDOW)[0]:
+        if share < least / 5 or step < shares.window_step:
             return None  # the usual case
         usual = shares.level(WINDOW)
         is_burst = share >= max(least / 2, USUAL_FACTOR * usual)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
+from operator import attrgetter
 from typing import ClassVar
 
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Severity, Sighting
 from grpodoctor.rules.shared.reward_components import MEAN, PREFIX, component_name
-from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.chart import MOST_LAYOUTS, Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
@@ -18,6 +19,7 @@ from grpodoctor.vocabulary.values import Max, Mean, Min, Quantiles, Rate, Readin
 
 _REWARD = "reward/mean"
 _COUNTERS = ("optimizer/nonfinite", "mismatch/nonfinite")
+_NONFINITE = attrgetter("nonfinite")
 _OF_REWARD = ("stop-training", "recheck-reward", "check-loss-mask")
 _OF_EVALUATIONS = (*HELDOUT, "pass_at_k/", "time/")
 _MOST_NAMED = 5
@@ -85,19 +87,11 @@ class NanOrInf(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Scan the readings of the step."""
-        suspects = [
-            (name, reading)
-            for name, reading in chart.readings.items()
-            # Nearly all readings are means or rates, and this rule looks at every one.
-            if not (
-                (type(reading) is Mean and not reading.nonfinite)
-                or (type(reading) is Rate and not name.startswith(_COUNTERS))
-                or (type(reading) is Max and reading.value != math.inf)
-            )
-        ]
+        if _is_clean(chart):
+            return None  # the usual case
         counts = [
             (name, count)
-            for name, reading in suspects
+            for name, reading in chart.readings.items()
             if (count := _nonfinite_count(name, reading))
         ]
         if not counts or self._is_without_readings(chart):
@@ -171,16 +165,25 @@ class NanOrInf(Rule):
         return skipped is not None and broken is not None and skipped >= broken > 0
 
 
+def _is_clean(chart: Chart) -> bool:
+    """Whether no reading has an entry that is NaN or infinite."""
+    readings = chart.readings
+    if any(map(_NONFINITE, readings.values())):
+        return False
+    return not any(_nonfinite_count(name, readings[name]) for name in _counters_among(chart.fresh))
+
+
+@lru_cache(maxsize=MOST_LAYOUTS)
+def _counters_among(names: frozenset[str]) -> tuple[str, ...]:
+    """The metrics that count entries that are not finite; the same in most steps."""
+    return tuple(name for name in names if name.startswith(_COUNTERS))
+
+
 def _nonfinite_count(name: str, reading: Reading) -> int:
     """Number of entries of a reading that are NaN or infinite."""
-    if isinstance(reading, _WITH_COUNT):
-        return reading.nonfinite
     if isinstance(reading, Rate):
         return reading.hits if name.startswith(_COUNTERS) else 0
-    # The extreme of an empty set is the other infinity.
-    if isinstance(reading, Max):
-        return int(reading.value == math.inf)
-    return int(isinstance(reading, Min) and reading.value == -math.inf)
+    return reading.nonfinite
 
 
 def _is_unmeasured(name: str, reading: Reading) -> bool:

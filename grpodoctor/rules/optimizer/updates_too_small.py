@@ -12,6 +12,7 @@ from grpodoctor.rules.shared.run_health import (
     ENTROPY_METRICS,
     RECENT,
     current_metric,
+    fresh_metric,
     has_improved,
     is_near_ceiling,
     is_solved,
@@ -124,7 +125,7 @@ class UpdatesTooSmall(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Require a gradient and a flat outcome, then look for signs of lost updates."""
         gradient = chart.series(_GRADIENT)
-        if not len(gradient) and not any(map(chart.is_fresh, (*_UPDATES, _RATE))):
+        if not len(gradient) and fresh_metric(chart, (*_UPDATES, _RATE)) is None:
             return NOT_LOGGED
         if not self._has_gradient(chart, gradient):
             return None

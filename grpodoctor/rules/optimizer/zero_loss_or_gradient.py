@@ -314,7 +314,7 @@ class ZeroLossOrGradient(Rule):
         reward. It reaches that share only if each of their responses has the full reward.
         """
         incorrect, reward = chart.value("groups/all_incorrect_rate"), chart.value(_REWARD)
-        is_bounded = all(0 <= value <= 1 for _, value in chart.series(_REWARD))
+        is_bounded = chart.series(_REWARD).is_within(0, 1)
         if not is_bounded or incorrect is None or reward is None:
             return False
         return incorrect + reward >= 1 - 1e-6
@@ -322,7 +322,7 @@ class ZeroLossOrGradient(Rule):
     def _is_at_extreme(self, chart: Chart) -> bool:
         """Whether all rewards of the batch are 0, or all are 1, in a run with rewards between."""
         reward = chart.series(_REWARD)
-        is_bounded = all(0 <= value <= 1 for _, value in reward)
+        is_bounded = reward.is_within(0, 1)
         return is_bounded and chart.value(_REWARD) in (0.0, 1.0) and not never_moved(reward)
 
     def _has_signal(self, chart: Chart) -> bool:

@@ -151,7 +151,11 @@ class HeldOutDrop(Rule):
         now = max(series.level(self.evaluations_per_level), statistics.median(before))
         highest = series.window_max()
         if not highest - now > self.min_loss * abs(highest):
-            return None  # saves the levels of the whole window; none exceeds the highest reading
+            return None  # the usual case: no level exceeds the highest reading
+        # A level is a median, so at least half of its readings reach it.
+        bound = sorted(series.tail(WINDOW))[-(self.evaluations_per_level // 2 + 1)]
+        if not bound - now > self.min_loss * abs(bound):
+            return None  # saves the levels of the whole window
         best, step = self._best(series)
         error = _error(chart.reading(name), best, series)
         if not best - now > max(self.min_standard_errors * error, self.min_loss * abs(best)):

@@ -196,9 +196,10 @@ class HeldOutStall(Rule):
             return solved
         if len(heldout) < self.min_evaluations:
             return None
-        if heldout.window_max() <= 1 and heldout.level(WINDOW) >= self.ceiling:
+        highest = heldout.window_max()
+        if self.ceiling <= highest <= 1 and heldout.level(WINDOW) >= self.ceiling:
             return None
-        if heldout.window_min() == heldout.window_max():  # REW009 reports it
+        if heldout.window_min() == highest:  # REW009 reports it
             return None
         found = self._judge(chart, name, train, self._since_start(chart, train, name))
         if found is not None:
@@ -284,7 +285,7 @@ class HeldOutStall(Rule):
 
     def _is_share(self, chart: Chart, name: str) -> bool:
         """Whether all evaluations are between 0 and 1."""
-        return all(0 <= value <= 1 for _, value in chart.series(name))
+        return chart.series(name).is_within(0, 1)
 
     def _is_solved(self, chart: Chart) -> bool:
         all_correct = chart.series("groups/all_correct_rate")
@@ -317,15 +318,14 @@ class HeldOutStall(Rule):
     def _in_window(self, chart: Chart, train: str, heldout: list[float]) -> _Course | None:
         values = chart.series(train).tail(WINDOW)
         middle = len(values) // 2
-        early, late = heldout[: len(heldout) // 2], heldout[-len(heldout) // 3 :]
-        before, after, train_before, train_after = map(
-            statistics.median, (early, late, values[:middle], values[middle:])
-        )
+        train_before, train_after = map(statistics.median, (values[:middle], values[middle:]))
         # The shift, which takes longest, is positive only if the median has risen.
         if not train_after > train_before or (
             not level_shift(values[:middle], values[middle:]) >= self.min_rise
         ):
             return None
+        early, late = heldout[: len(heldout) // 2], heldout[-len(heldout) // 3 :]
+        before, after = statistics.median(early), statistics.median(late)
         compared = (len(early), len(late))
         return _Course(before, after, compared, heldout, train_before, train_after)
 
@@ -402,8 +402,7 @@ class HeldOutStall(Rule):
         """Whether both have one unit: rewards, accuracies, or numbers between 0 and 1."""
         if name.split("/", maxsplit=1)[0] == train.split("/", maxsplit=1)[0]:
             return True
-        values = [*chart.series(name).tail(WINDOW), *chart.series(train).tail(WINDOW)]
-        return min(values) >= 0 and max(values) <= 1
+        return self._is_share(chart, name) and self._is_share(chart, train)
 
     def _scale(self, chart: Chart, train: str) -> float:
         spread = chart.series("reward/std")

@@ -150,7 +150,7 @@ class RewardPlateau(Rule):
 
     def _heldout_shift(self, chart: Chart, *, since: int) -> float | None:
         for name in _HELDOUT:
-            values = [value for step, value in chart.series(name) if step >= since]
+            values = chart.series(name).since(since)
             middle = len(values) // 2
             if middle >= self.min_evaluations:
                 return level_shift(values[:middle], values[middle:])

@@ -342,7 +342,10 @@ def _changed_sign(before: Sequence[float], after: Sequence[float]) -> bool:
 
 def _are_apart(before: Sequence[float], after: Sequence[float]) -> bool:
     """Whether all readings since a step are above, or below, all those before; a fast test."""
-    return min(after) > max(before) or max(after) < min(before)
+    lowest, highest = min(before), max(before)
+    if lowest <= after[-1] <= highest:
+        return False
+    return min(after) > highest or max(after) < lowest
 
 
 @lru_cache(maxsize=64)

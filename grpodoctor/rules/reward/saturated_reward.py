@@ -75,7 +75,7 @@ class SaturatedReward(Rule):
             return None
         if never_moved(series) and not confirms_success(chart):
             return None
-        if not all(0 <= value <= 1 + 1e-6 for _, value in series):
+        if not series.is_within(0, 1 + 1e-6):
             return None
         level = series.level(self.min_readings)
         if level < self.min_level or not mean_is_high(series):

@@ -95,7 +95,7 @@ def has_alike_stds(chart: Chart) -> bool:
     reward = chart.series("reward/mean")
     if not BOTH_KINDS <= reward.level(RECENT) <= 1 - BOTH_KINDS:
         return False
-    if any(not 0 <= value <= 1 for _, value in reward):
+    if not reward.is_within(0, 1):
         return False
     return 0 <= groups.mean(RECENT) <= ALIKE_STD * batch.level(RECENT)
 

@@ -57,5 +57,5 @@ def success_component(chart: Chart) -> str | None:
         names = component_means(chart)
         tasks = [name for name in names if not never_moved(chart.series(name))]
         tasks = [name for name in tasks if len(tasks) < len(names) and not is_form(name)]
-    is_share = len(tasks) == 1 and all(0 <= value <= 1 for _, value in chart.series(tasks[0]))
+    is_share = len(tasks) == 1 and chart.series(tasks[0]).is_within(0, 1)
     return tasks[0] if is_share else None

@@ -9,6 +9,7 @@ from typing import Literal
 
 from grpodoctor.rules.shared.run_health import (
     RECENT,
+    fresh_metric,
     has_critic,
     is_near_ceiling,
     is_stuck,
@@ -226,7 +227,7 @@ def _moved_in_vain(chart: Chart) -> Reason | None:
 
 def reference_kl(chart: Chart) -> str | None:
     """The first metric of the distance from the policy to the reference that is logged."""
-    return next((name for name in _REFERENCE_KLS if chart.is_fresh(name)), None)
+    return fresh_metric(chart, _REFERENCE_KLS)
 
 
 def _changed_behavior(chart: Chart) -> str | None:

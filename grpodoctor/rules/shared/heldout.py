@@ -68,7 +68,7 @@ def low_heldout_accuracy(chart: Chart) -> LowAccuracy | None:
 def _training_level(chart: Chart, step: int) -> float:
     """The training accuracy at a step, or the reward if it is in [0, 1]; 1 if neither is known."""
     accuracy, reward = chart.series("accuracy/train"), chart.series("reward/mean")
-    if not len(accuracy) and not (len(reward) and all(0 <= value <= 1 for _, value in reward)):
+    if not len(accuracy) and not (len(reward) and reward.is_within(0, 1)):
         return 1.0
     series = accuracy if len(accuracy) else reward
     then = level_at(series, step)
@@ -147,7 +147,7 @@ def counts_successes(chart: Chart, name: str, train: str) -> bool:
     unit = full_mark(chart)
     if unit > 1:
         training = chart.series("reward/mean")
-    if any(not 0 <= value <= unit for series in (heldout, training) for _, value in series):
+    if not (heldout.is_within(0, unit) and training.is_within(0, unit)):
         return False
     step, first = next(iter(heldout))
     then = level_at(training, step)

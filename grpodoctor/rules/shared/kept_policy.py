@@ -97,7 +97,7 @@ def _beyond_one_update(chart: Chart, series: Series, step: int) -> str:
     KL divergence, which is the length times that of a token. The mean of rewards in [0, 1] changes
     by no more.
     """
-    if not all(0 <= value <= 1 for _, value in series):
+    if not series.is_within(0, 1):
         return ""
     lengths, before = dict(chart.series("length/mean")), [at for at, _ in series if at < step]
     for name in ("kl/old_policy/k3", "kl/old_policy/k2"):

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from grpodoctor.runs.estimators import step_noise
+from grpodoctor.runs.series import Series, once_per_reading
 
 BEFORE = 20
 """Readings before a jump, which show the noise of one."""
@@ -14,6 +15,16 @@ NEARBY = 5
 """Readings that make the level on each side, all of them beyond all on the other side."""
 _AT_ONCE = 0.6
 """Share of the whole change that one reading takes; see REW016."""
+
+
+@once_per_reading
+def is_apart(series: Series, side: int) -> bool:
+    """Whether the latest readings are all above, or all below, as many before them."""
+    values = series.tail(2 * side)
+    nearby, latest = values[:side], values[side:]
+    if len(latest) < side or min(nearby) <= values[-1] <= max(nearby):
+        return False
+    return max(latest) < min(nearby) or min(latest) > max(nearby)
 
 
 def level_jump(values: Sequence[float], at: int, noises: float) -> tuple[float, float] | None:

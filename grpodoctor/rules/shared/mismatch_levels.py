@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.run_health import RECENT, current_metric, fresh_metric
 from grpodoctor.runs.chart import Chart
 
 GROWTH_FACTOR = 2.5
@@ -65,7 +65,7 @@ def grown_mismatch(
         min_spreads: least growth as a multiple of the starting value's spread.
         min_readings: least number of readings.
     """
-    name = next((metric for metric in ORDINARY if chart.is_fresh(metric)), None)
+    name = fresh_metric(chart, ORDINARY)
     if name is None:
         return None
     series = chart.series(name)
@@ -81,4 +81,4 @@ def grown_mismatch(
 
 def logged_mismatch(chart: Chart) -> str:
     """The first of the metrics with a reading at this step."""
-    return next(name for name in HARMFUL if chart.is_fresh(name))
+    return current_metric(chart, tuple(HARMFUL))

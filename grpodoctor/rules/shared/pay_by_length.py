@@ -69,7 +69,7 @@ def longer_earn_less(chart: Chart) -> PayByLength | None:
     if len(series) < BEFORE + NEARBY or not chart.is_fresh(name):
         return None
     now = sign * series.mean(_LATEST)
-    if not now <= -series.noise(_LATEST):
+    if now > 0 or not now <= -series.noise(_LATEST):
         return None  # the usual case: the bound is 4.5 standard errors of this mean
     if any(chart.series(clip).level(_LATEST) > _MOST_CLIPPED for clip in _CLIPS):
         return None

@@ -9,7 +9,7 @@ import math
 import statistics
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from grpodoctor.rules.shared.component_roles import only_form_is_earned
@@ -82,6 +82,15 @@ def current_metric(chart: Chart, names: Sequence[str]) -> str:
         if name in fresh:
             return name
     return names[0]
+
+
+def fresh_metric(chart: Chart, names: Iterable[str]) -> str | None:
+    """The first of several alternative metrics with a reading at this step; None without one."""
+    fresh = chart.fresh
+    for name in names:
+        if name in fresh:
+            return name
+    return None
 
 
 def has_critic(chart: Chart) -> bool:
@@ -162,7 +171,9 @@ def has_stalled(chart: Chart, *, readings: int = 30) -> bool:
 @once_per_reading
 def is_near_ceiling(series: Series) -> bool:
     """Whether an outcome in [0, 1] is so high that little is left to gain."""
-    return series.level(_NOISE_STEPS) >= CEILING and series.window_max() <= 1
+    if not len(series) or not CEILING <= series.window_max() <= 1:
+        return False  # the usual case; the level takes longer
+    return series.level(_NOISE_STEPS) >= CEILING
 
 
 def is_solved(chart: Chart) -> bool:
@@ -219,7 +230,7 @@ def _reached_one(reward: Series) -> bool:
         return False
     if not mean_is_high(reward):
         return False
-    return all(0 <= value <= 1 + 1e-6 for _, value in reward)
+    return reward.is_within(0, 1 + 1e-6)
 
 
 @once_per_reading
@@ -399,7 +410,7 @@ def zero_variance_metric(chart: Chart) -> str | None:
 
     The inferred share is a lower bound; see `runs/inferred_groups.py`.
     """
-    return next((name for name in ZERO_VARIANCE_METRICS if chart.is_fresh(name)), None)
+    return fresh_metric(chart, ZERO_VARIANCE_METRICS)
 
 
 def lacks_signal(chart: Chart) -> bool:

@@ -49,7 +49,7 @@ def _is_nearly_empty(reward: Series) -> bool:
     """Whether a reward is exactly 0, or in [0, 1] and so low that its equal groups earn nothing."""
     if not len(reward) or not any(reward.tail(RECENT)):
         return bool(len(reward))
-    return reward.level(RECENT) <= 1 - CEILING and all(0 <= value <= 1 for _, value in reward)
+    return reward.level(RECENT) <= 1 - CEILING and reward.is_within(0, 1)
 
 
 def _is_nearly_full(reward: Series) -> bool:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
 from grpodoctor.rules.shared.mismatch_levels import ORDINARY, UNSIGNED
-from grpodoctor.rules.shared.run_health import RECENT, first_step_where
+from grpodoctor.rules.shared.run_health import RECENT, current_metric, first_step_where
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import NotApplicable
@@ -68,7 +68,7 @@ class DifferentSamplerWeights(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the recent level with the first reading of the run."""
-        name = next(metric for metric in UNSIGNED if chart.is_fresh(metric))
+        name = current_metric(chart, UNSIGNED)
         series = chart.series(name)
         if series.last < ORDINARY[name]:
             return None  # the usual case

@@ -7,6 +7,7 @@ import statistics
 from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.shared.level_jumps import is_apart
 from grpodoctor.rules.shared.run_health import (
     ENTROPY_METRICS,
     current_metric,
@@ -117,12 +118,12 @@ class PolicyBackAtStart(Rule):
 
     def _jump(self, series: Series, noises: float) -> _Jump | None:
         """A step back to the start, between the latest readings and those before."""
+        if series.start is None or not is_apart(series, self.side):
+            return None  # the usual case
         values = series.tail(self.before + self.side)
-        if len(values) < self.before + self.side or series.start is None:
+        if len(values) < self.before + self.side:
             return None
         latest, nearby = values[-self.side :], values[-2 * self.side : -self.side]
-        if not (max(latest) < min(nearby) or min(latest) > max(nearby)):
-            return None
         old, new, start = statistics.median(nearby), statistics.median(latest), series.start.level
         if not math.isfinite(old - new) or abs(new - old) <= noises * reading_noise(series):
             return None

@@ -17,6 +17,7 @@ from grpodoctor.rules.base import (
     cite,
     cite_all,
 )
+from grpodoctor.rules.shared.level_jumps import is_apart
 from grpodoctor.rules.shared.replaced_policy import measures_replacement, replaced_policy
 from grpodoctor.rules.shared.run_health import (
     ENTROPY_METRICS,
@@ -151,13 +152,12 @@ class WeightsOrPromptsReplaced(Rule):
     def _beyond_bound(self, chart: Chart) -> Sighting | None:
         """Compare the latest readings with those before, and with the bound."""
         series = chart.series(_ENTROPY)
-        values = series.tail(2 * self.side)
-        nearby, latest = values[: self.side], values[self.side :]
-        if not latest or (max(latest) >= min(nearby) and min(latest) <= max(nearby)):
+        if not is_apart(series, self.side):
             return None  # the usual case
         values = series.tail(self.before + self.side)
         if len(values) < self.before + self.side or not math.isfinite(sum(values)):
             return None
+        nearby, latest = values[-2 * self.side : -self.side], values[-self.side :]
         old, new = statistics.median(nearby), statistics.median(latest)
         # The first reading after the step must have made it, or this is a slope.
         jump = min(abs(latest[0] - nearby[-1]), abs(new - old))
