@@ -184,6 +184,7 @@ def by_estimator(
     over: str = "",
     policies: str = "",
     how_to_log: str = "",
+    when: Mapping[str, tuple[Setting, ...]] | None = None,
 ) -> tuple[KeyMeaning, ...]:
     """Rows for a KL divergence whose estimator is a setting.
 
@@ -195,13 +196,14 @@ def by_estimator(
         over: see `KeyMeaning`, also for the other arguments.
         policies: the policies compared.
         how_to_log: the setting that enables the key.
+        when: further settings that the rows need.
     """
     return tuple(
         KeyMeaning(
             key,
             f"{metric}{estimator}",
             estimator=estimator,
-            when={setting: values},
+            when={setting: values, **(when or {})},
             over=over,
             policies=policies,
             how_to_log=how_to_log,

@@ -251,6 +251,13 @@ def test_a_sum_over_tokens_is_not_a_mean_entropy() -> None:
     assert read("verl", row, summed)[0] == {}
 
 
+def test_a_sum_over_tokens_is_no_divergence_per_token() -> None:
+    row = {"actor/kl_loss": 31.0}
+    summed = {f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum"}
+    assert number_of(read("verl", row)[0], "kl/reference/k3") == 31.0
+    assert read("verl", row, summed)[0] == {}
+
+
 STRUCTURAL: tuple[tuple[str, str, str, Mapping[str, Setting]], ...] = (
     ("trl", "clip_ratio/region_mean", "clip/any_rate", {"num_iterations": 1}),
     ("trl", "clip_ratio/low_mean", "clip/low_rate",

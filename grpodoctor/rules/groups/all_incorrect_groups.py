@@ -136,10 +136,13 @@ class AllIncorrectGroups(Rule):
     """The same rise as a multiple of the noise of one reading, for batches of few groups: three
     standard errors of the level of the first three readings."""
     nearly_solved: float = 0.85
-    """Held-out level at which the policy can solve prompts of this kind."""
+    """Held-out level at which the policy can solve prompts of this kind: at most .15 of them fail,
+    less than half of the share of training responses (.36) that must fail for the finding."""
     same_part: float = 0.12
     """Difference of the ratio of training and held-out outcome, at the start and now. Where all
-    prompts can be learned, it rises toward 1."""
+    prompts can be learned, it rises toward 1. It is two and a half standard errors of that
+    difference at a ratio of .6, for evaluations of 64 prompts at .6 and .9, of which three count,
+    and batches of 128 responses (binomial errors)."""
     min_heldout_rise: float = 0.25
     """Part of the held-out level that was gained since the start. Two outcomes that hardly move
     keep their ratio whatever the labels: the held-out prompts may be easier ones."""

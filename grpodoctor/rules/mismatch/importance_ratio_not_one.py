@@ -117,11 +117,13 @@ class ImportanceRatioNotOne(Rule):
     """Clip fraction of the first steps; healthy runs stay below it, and begin lower."""
     lasting_share: float = 0.1
     """Part of it that is left: the fraction falls with the entropy and with the share of groups
-    that vary, and not with the updates."""
+    that vary, and not with the updates. Where both are a third of what they were, a ninth is
+    left."""
     min_clip_readings: int = 20
-    """Readings of it."""
+    """Readings of it: those of the level that is compared with its first ones."""
     min_flat_readings: int = 50
-    """Readings after which an outcome that has not risen makes it a warning."""
+    """Readings after which an outcome that has not risen makes it a warning: half of the window in
+    which REW001 looks for a rise."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Take the share of ratios that differ from 1, then how far the policies differ."""
