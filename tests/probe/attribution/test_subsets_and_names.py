@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from grpodoctor.probe.attribution.causes.computation.what_if import rounded_down
 from grpodoctor.probe.attribution.computed_causes import cause_of
 from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.investigate import attribute, investigate
@@ -124,6 +125,16 @@ def test_the_likelihood_of_a_bias_is_that_of_the_biased_distribution() -> None:
     assert rare.bias == 2.0
     assert rare.nats == pytest.approx(30 * 2 - 60 * math.log(0.9 + 0.1 * math.exp(2)), rel=1e-4)
     assert rare.expected == pytest.approx(6, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "expected"),
+    [(0.05616, 1, 0.05), (0.05616, 2, 0.056), (0.05616, 3, 0.0561), (0.0999, 2, 0.099)],
+)
+def test_a_probability_is_rounded_to_one_that_no_token_contradicts(
+    value: float, digits: int, expected: float
+) -> None:
+    assert rounded_down(value, digits) == expected
 
 
 def test_names_of_tensors() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -184,13 +185,21 @@ def _cutoffs(variant: Variant) -> list[EditFamily]:
     if not at_N.any():
         return []
     least = np.exp(np.quantile(tokens.learner_N[at_N], _RARE))
-    values = {float(f"{_BELOW * far * each:.3g}") for each in least for far in _FARTHER}
+    values = {
+        rounded_down(far * p, digits) for p in least for far in _FARTHER for digits in _DIGITS
+    }
     return [EditFamily("epsilon_cutoff", tuple(sorted(values)), "number")]
+
+
+def rounded_down(value: float, digits: int) -> float:
+    """A positive number with few significant digits that is not larger."""
+    size = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
+    return float(f"{math.floor(value / size) * size:.{digits}g}")
 
 
 _RARE = (0.0, 0.005)
 """Quantiles of the sampled tokens: next to another fault a few are less likely in the learner."""
-_BELOW, _FARTHER = 0.999, (1.0, 0.8)
+_FARTHER, _DIGITS = (1.0, 0.8), (1, 2, 3)
 
 
 def _padding(variant: Variant) -> list[EditFamily]:
