@@ -239,6 +239,10 @@ def test_rewarded_answers_longer_than_the_limit_are_named(
     )
     (finding,) = findings_of("LEN101", short)
     assert finding.summary == "20 of 20 rewarded answers are longer than 8 tokens."
+    asking = [replace(row, prompt="Think step by step.", answer=None) for row in rows]
+    thinking = replace(long, rows=tuple(asking), reward=None, run_config={"max_length": 64})
+    (finding,) = findings_of("LEN101", thinking)
+    assert finding.summary == "20 of 20 prompts ask for reasoning; responses end at 64 tokens."
     with pytest.raises(AssertionError, match="no engine"):
         findings_of("LEN101", long)
 

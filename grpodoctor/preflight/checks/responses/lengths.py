@@ -104,10 +104,8 @@ class ResponseLengths(Check):
         ]
         limit = min(context.settings.max_tokens, context.max_length or sys.maxsize)
         longer = sum(length > limit for length in lengths)
-        if short := self._thoughts(context, limit):
-            return short
         if not lengths or longer < max(self.warning_share * len(lengths), 1):
-            return ()
+            return self._thoughts(context, limit)
         p95 = float(np.percentile(lengths, 95))
         return (
             CheckFinding(
