@@ -262,6 +262,20 @@ def test_a_refrain_is_no_solved_example() -> None:
     assert not solves_itself(words_of(rooms), words_of("19"))
 
 
+def test_two_sentences_of_one_pattern_are_no_solved_example() -> None:
+    towns = (("Bellmoor", "Uma Salazar"), ("Castrel", "Rafi Moreau"))
+    passages = " ".join(
+        f"{town} lies on the river Olma and is known far beyond the county for its blown glass. "
+        f"The town was laid out by {who} after the great fire."
+        for town, who in towns
+    )
+    asked = f"{passages} Question: Who laid out Bellmoor?"
+    assert not solves_itself(words_of(asked), words_of("Uma Salazar"))
+    pattern = "which is known far beyond the county for its blown glass, was laid out by whom? A"
+    example = f"Bellmoor, {pattern} Uma Salazar. Castrel, {pattern} "
+    assert solves_itself(words_of(example), words_of("Uma Salazar"))
+
+
 def test_near_duplicates() -> None:
     texts = [
         "A train leaves at 7 with 40 people and 3 dogs in Rome. How many legs are on it?",

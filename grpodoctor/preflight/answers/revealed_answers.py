@@ -36,6 +36,10 @@ _QUESTION_WORDS = 16
 """Words of a question that must occur again behind its answer: templated questions share fewer."""
 _MAX_LABEL_WORDS = 4
 """Words between a question and its answer, such as "The answer is"."""
+_PATTERN_WORDS = 3
+"""Words that follow the answer in both sentences of one pattern."""
+_MOST_ANSWER_WORDS = 8
+"""Words of an answer in a sentence of a pattern."""
 
 
 def values_in_marks(text: str) -> dict[str, frozenset[str]]:
@@ -97,9 +101,25 @@ def solves_itself(words: tuple[str, ...], answer: tuple[str, ...]) -> bool:
         if word != answer[0] or words[at : at + size] != answer:
             continue
         for end in range(max(at - _MAX_LABEL_WORDS, _QUESTION_WORDS), at + 1):
-            if repeated.get(words[end - _QUESTION_WORDS : end], 0) >= at + size:
+            again = repeated.get(words[end - _QUESTION_WORDS : end], 0)
+            if again >= at + size and not _is_filled(words, at + size, again + _QUESTION_WORDS):
                 return True
     return False
+
+
+def _is_filled(words: tuple[str, ...], behind: int, question_end: int) -> bool:
+    """Whether another answer follows the repeated words, as in two sentences of one pattern.
+
+    Args:
+        words: those of the prompt.
+        behind: the place behind the answer.
+        question_end: the place behind the repeated words.
+    """
+    goes_on = words[behind : behind + _PATTERN_WORDS]
+    last = question_end + _MAX_LABEL_WORDS + _MOST_ANSWER_WORDS
+    return len(goes_on) == _PATTERN_WORDS and any(
+        words[at : at + _PATTERN_WORDS] == goes_on for at in range(question_end + 1, last)
+    )
 
 
 @lru_cache(maxsize=4)

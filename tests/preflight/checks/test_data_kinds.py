@@ -240,3 +240,24 @@ def test_an_opened_turn_of_the_assistant_is_named(
     named = [each.summary for each in findings if "the assistant's opening" in each.summary]
     assert len(named) == is_named
     assert all(repr(ending.strip()) in summary for summary in named)
+
+
+@pytest.mark.parametrize(("every", "alarms"), [(5, 1), (1, 0), (2000, 0)])
+def test_dialogs_that_lost_their_first_message(
+    every: int, alarms: int, findings_of: Findings
+) -> None:
+    system, user, assistant = (
+        {"role": role, "content": role} for role in ("system", "user", "assistant")
+    )
+    whole = (system, user, assistant, user)
+    rows = [
+        replace(
+            row(at, "?", str(at)), messages=(whole[0], *whole[2:]) if at % every == 0 else whole
+        )
+        for at in range(1, 101)
+    ]
+    found = findings_of("DAT121", context(rows))
+    assert [each.severity for each in found] == ["warning"] * alarms
+    assert all(
+        "20 of 100 conversations begin with a message of the assistant" in f.summary for f in found
+    )

@@ -19,6 +19,9 @@ _KNOWN = frozenset({
 })  # fmt: skip
 """Roles that the templates of public models have."""
 
+_MODELS = frozenset({"assistant", "model"})
+_BEFORE_ALL = frozenset({"system", "developer"})
+
 
 class MessageRoles(Check):
     """Messages have a role or a layout that trainers and chat templates do not know.
@@ -27,7 +30,8 @@ class MessageRoles(Check):
         Conversations in the layout of ShareGPT (`from` and `value` in place of `role` and
         `content`), and roles such as human or gpt that neither the usual templates nor this model's
         template mention. Also several messages of the user in a row, without an answer between
-        them, above all if the earlier ones are the questions of other rows.
+        them, above all if the earlier ones are the questions of other rows; and conversations that
+        begin with the assistant, where most begin with the user.
 
     Why it matters:
         Most templates write any role as it is: the model sees `<|im_start|>human`, which it has
@@ -48,7 +52,11 @@ class MessageRoles(Check):
     name: ClassVar[str] = "unknown-message-roles"
     summary: ClassVar[str] = "Messages have roles or keys that chat templates do not know."
     min_share: ClassVar[float] = 0.01
-    """Share of conversations with several user messages in a row, from which they are reported."""
+    """Share of conversations with several user messages in a row, or without the user's first one,
+    from which they are reported."""
+    most_begun: ClassVar[float] = 0.5
+    """Share of conversations up to which a beginning by the assistant is the exception: files of
+    greetings begin with one in each row."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Compare the roles with those of templates."""
@@ -60,6 +68,7 @@ class MessageRoles(Check):
             *self._share_gpt(rows),
             *self._unknown_roles(context, rows),
             *self._several_questions(rows),
+            *self._begins_with_answer(rows),
         )
 
     def _mixed_layouts(self, rows: list[PromptRow], total: int) -> Iterator[CheckFinding]:
@@ -93,6 +102,23 @@ class MessageRoles(Check):
             )[0 if is_nested else 1 :],
             tuple(f"{row.location}: {len(_unanswered(row))} messages" for row in found[:_SHOWN]),
             {"share": len(found) / len(rows)},
+        )
+
+    def _begins_with_answer(self, rows: list[PromptRow]) -> Iterator[CheckFinding]:
+        """Conversations that the assistant begins, where most of the file begins with the user."""
+        found = [row for row in rows if _first_speaker(row) in _MODELS]
+        share = len(found) / len(rows)
+        if not self.min_share <= share <= self.most_begun:
+            return
+        yield CheckFinding(
+            "warning",
+            f"{len(found)} of {len(rows)} conversations begin with a message of the assistant.",
+            ("Check whether the user's first message is missing, for example cut to a length.",),
+            tuple(
+                f"{row.location}: {text_of(row.messages[0].get('content'))[:80]!r}"
+                for row in found[:_SHOWN]
+            ),
+            {"share": share},
         )
 
     def _share_gpt(self, rows: list[PromptRow]) -> Iterator[CheckFinding]:
@@ -144,3 +170,9 @@ def _is_share_gpt(row: PromptRow) -> bool:
     value = row.columns.get(row.prompt_column)
     entries = value if isinstance(value, list) else []
     return any(isinstance(entry, dict) and "from" in entry for entry in entries)
+
+
+def _first_speaker(row: PromptRow) -> str:
+    """The role of the first message behind the system messages; empty if there is none."""
+    roles = (str(message["role"]) for message in row.messages)
+    return next((role for role in roles if role not in _BEFORE_ALL), "")
