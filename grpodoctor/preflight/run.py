@@ -9,7 +9,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from grpodoctor.errors import DataError, GrpodoctorError, ModelError, RunError
-from grpodoctor.preflight.answers.inferred_answers import InferredAnswers, infer_answers
+from grpodoctor.preflight.answers.inferred_answers import (
+    InferredAnswers,
+    infer_answers,
+    solved_puzzles,
+)
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.engines.zero_learning_rate import ZeroLearningRate
 from grpodoctor.preflight.checks.responses.pass_rates import PassRates
@@ -215,8 +219,15 @@ def _open_reward(
 def _inferred_answers(
     request: PreflightRequest, reward: UserReward | None, rows: Sequence[PromptRow]
 ) -> InferredAnswers | None:
-    """Answers in a column that only the reward function knows, if no usual column has any."""
-    if reward is None or request.columns.answer or any(row.answer is not None for row in rows):
+    """Answers in a column that only the reward function knows, if no usual column has any.
+
+    The target of a number puzzle stands in a usual column, but is no answer to it.
+    """
+    if reward is None or request.columns.answer:
+        return None
+    if solved := solved_puzzles(reward, rows, request.settings):
+        return solved
+    if any(row.answer is not None for row in rows):
         return None
     return infer_answers(reward, rows, request.settings)
 

@@ -16,6 +16,7 @@ from typing import Any
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.data_repairs import helpful_repair
 from grpodoctor.preflight.answers.inverted_rewards import inverted_reward
+from grpodoctor.preflight.answers.number_puzzles import puzzle_rows
 from grpodoctor.preflight.answers.program_tests import passing_programs
 from grpodoctor.preflight.answers.reference_answers import (
     ReferenceAnswers,
@@ -50,7 +51,7 @@ class InferredAnswers:
     """Rows with answers."""
 
     column: str
-    """Column of the answers; empty if they are programs that were made from tests."""
+    """Column of the answers; empty if they were made: programs from tests, or expressions."""
     rows: tuple[PromptRow, ...]
 
 
@@ -83,6 +84,16 @@ def infer_answers(
         if inverted_reward(reward, _read(few, name, read), settings):
             return InferredAnswers(name, _read(rows, name, read))
     return None
+
+
+def solved_puzzles(
+    reward: UserReward, rows: Sequence[PromptRow], settings: RunSettings
+) -> InferredAnswers | None:
+    """Expressions that solve number puzzles; None if there are none, or the function pays none."""
+    solved = puzzle_rows(rows)
+    few = tuple(spread_rows(tuple(row for row in solved if row.answer), _TRIED_ROWS))
+    is_paid = bool(few) and max(_worth(reward, few, settings)[:2]) > len(few) / 2
+    return InferredAnswers("", solved) if is_paid else None
 
 
 def _worth(

@@ -261,3 +261,18 @@ def test_dialogs_that_lost_their_first_message(
     assert all(
         "20 of 100 conversations begin with a message of the assistant" in f.summary for f in found
     )
+
+
+@pytest.mark.parametrize(("kept", "alarms"), [("first", 1), ("last", 0), ("other", 0)])
+def test_answers_that_are_intermediate_results(
+    kept: str, alarms: int, findings_of: Findings
+) -> None:
+    rows = []
+    for at in range(40):
+        first, last = at + 60, 3 * (at + 60)
+        answer = {"first": first, "last": last, "other": 7 * at + 1000}[kept]
+        work = f"There are {at} + 60 = {first} boxes.\nThey hold 3 * {first} = {last}.\n#### {last}"
+        rows.append(row(at, f"How many pears are in shop {at}?", str(answer), solution=work))
+    found = findings_of("DAT113", context(rows))
+    assert [each.severity for each in found] == ["warning"] * alarms
+    assert all("another number of their solution" in each.summary for each in found)

@@ -42,7 +42,8 @@ class MisalignedAnswers(Check):
         Answers that are the number or the id of their row; columns of the data that share more rare
         words with the prompt of a row nearby than with their own prompt, in all rows or in at least
         twenty consecutive ones; numbers whose size follows from the numbers in another row's
-        prompt; and answers that differ from the final answer of the solution in the same row.
+        prompt; and answers that differ from the final answer of the solution in the same row, or
+        are intermediate results of it.
 
         If most answers occur in their own prompt, also answers that occur in other rows' prompts
         only. If a formula of the prompt's numbers gives most answers without an error, also answers
@@ -138,16 +139,32 @@ class MisalignedAnswers(Check):
         agreement = 1 - len(wrong) / len(pairs) if pairs else 0.0
         is_key = bool(pairs) and isinstance(pairs[0][1], str)
         is_certain = is_key and len(pairs) >= _MIN_ROWS  # the solution names one of the options
-        if not wrong or (agreement < self.min_agreement and not is_certain):
+        is_inside = agreement < self.min_agreement and _are_inside(pairs, self.min_id_share)
+        if not wrong or (agreement < self.min_agreement and not is_certain and not is_inside):
             return
         share = len(wrong) / len(pairs)
         yield CheckFinding(
             "warning" if share >= self.warning_share else "info",
-            f"{len(wrong)} of {len(pairs)} answers differ from the solution of their row.",
+            f"{len(wrong)} of {len(pairs)} answers "
+            + (
+                "are another number of their solution than its final answer."
+                if is_inside
+                else "differ from the solution of their row."
+            ),
             ("Check these rows: the answer or the solution is wrong.",),
             tuple(f"{row.location}: answer {row.answer!r:.60}" for row in wrong[:_SHOWN]),
             {"share": share},
         )
+
+
+def _are_inside(pairs: Sequence[tuple[PromptRow, object, object]], least: float) -> bool:
+    """Whether nearly all answers are numbers of a solution in their row, but not its final one."""
+    inside = [
+        answer in numbers_of(value)
+        for row, answer, _ in pairs
+        if (value := _solution_of(row)) is not None
+    ]
+    return len(inside) >= _MIN_ROWS and sum(inside) >= least * len(pairs)
 
 
 def _id_finding(rows: Sequence[PromptRow], name: str, share: float, total: int) -> CheckFinding:
@@ -393,10 +410,15 @@ def _key_and_solution(row: PromptRow) -> tuple[PromptRow, str, str] | None:
 
 def _answer_and_solution(row: PromptRow) -> tuple[PromptRow, float, float] | None:
     """The answer and the final answer of another column, if both are numbers."""
-    answer = number_of(final_answer(row.answer or ""))
+    answer, text = number_of(final_answer(row.answer or "")), _solution_of(row)
+    solution = None if text is None else number_of(marked_answer(text))
+    return None if answer is None or solution is None else (row, answer, solution)
+
+
+def _solution_of(row: PromptRow) -> str | None:
+    """The first other text of a row that marks a number as its final answer."""
     for name, value in _flat(row.columns).items():
-        is_solution = isinstance(value, str) and value != row.answer and name != row.prompt_column
-        solution = number_of(marked_answer(value)) if is_solution else None
-        if answer is not None and solution is not None:
-            return row, answer, solution
+        is_other = isinstance(value, str) and value != row.answer and name != row.prompt_column
+        if is_other and number_of(marked_answer(value)) is not None:
+            return str(value)
     return None
