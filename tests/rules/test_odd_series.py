@@ -111,10 +111,9 @@ def test_a_million_steps_keep_to_a_constant_memory_and_raise_nothing() -> None:
     reward, gradient = Mean.of([0.5]), Mean.of([1.0])
     engine = Engine(all_rules())
     for step in range(1_000_000):
-        noise = (step * 7919 % 101) / 1000
-        engine.observe(
-            StepRecord(step, {"reward/mean": Mean.of_number(0.5 + noise), "time/step": gradient})
-        )
+        noise, risen = (step * 7919 % 101) / 1000, 0.4 * step / (step + 200)
+        rewards = Mean.of_number(0.4 + risen + noise)  # a flat reward would be a finding: REW001
+        engine.observe(StepRecord(step, {"reward/mean": rewards, "time/step": gradient}))
     diagnosis = engine.diagnosis()
     assert reward.value == 0.5
     assert diagnosis.defects == ()
