@@ -297,3 +297,18 @@ def test_the_text_of_the_eos_token_is_no_length(
     findings = findings_of("REW106", context_for(body, NUMBERS, model=CHATML.save(tmp_path / "m")))
     named = [each for each in findings if "requires the text" in each.summary]
     assert len(named) == is_named
+
+
+@pytest.mark.parametrize(
+    ("without", "wrong", "alarms"),
+    [(0.5, 0.0, 1), (0.0, -1.0, 1), (0.0, 0.0, 0), (0.1, 0.0, 0), (0.0, 0.2, 0)],
+)
+def test_a_response_without_an_answer_must_not_pay(
+    without: float, wrong: float, alarms: int, context_for: ContextFor, findings_of: Findings
+) -> None:
+    sums = [row(at, f"Add {at} and {at}.{TAGS}", str(2 * at)) for at in range(11, 41)]
+    body = f"{without} if tagged(c) is None else 1.0 if tagged(c) == a else {wrong}"
+    found = findings_of("REW102", context_for(body, sums))
+    paid = [each for each in found if "without an answer earns more" in each.summary]
+    assert [each.severity for each in paid] == ["warning"] * alarms
+    assert all("below a pass rate of 50%" in each.summary for each in paid)

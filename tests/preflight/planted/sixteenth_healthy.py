@@ -111,6 +111,6 @@ def healthy_second() -> Iterator[Case]:
         rows=[{"prompt": t.chat(sort + r["q"]), "intent": r["a"]} for r in t.intents(300, 7106)],
     )  # fmt: skip
     yield Case(
-        name="programs that read numbers, with a verl config", rows=k.programs(80, 7108),
+        name="programs that read numbers, with a verl config", rows=k.programs(160, 7108),
         reward=k.STDIN, framework="verl", run_config=verl(),
     )  # fmt: skip

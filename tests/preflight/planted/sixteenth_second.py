@@ -105,7 +105,7 @@ def _rewards() -> Iterator[Case]:
     yield Case(
         name="answers are floats, compared as text",
         rows=[{**row, "answer": float(row["answer"])} for row in w.italian(300, 7001)],
-        reward=_AS_TEXT, named=r"\.0|spelling|integer|whole number|without.*decimal|form",
+        reward=_AS_TEXT, named=r"\.0|spelling|integer|whole number|without.*decimal|compares them with text",
         accepted="A right whole number (12) earns nothing, since the answers are compared as the text 12.0.",
     )  # fmt: skip
     yield Case(

@@ -55,6 +55,7 @@ from grpodoctor.preflight.answers.reward_relations import (
 from grpodoctor.preflight.answers.source_tags import knows_thoughts
 from grpodoctor.preflight.answers.stated_answers import final_answer, rows_stating_answer
 from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.checks.reward.paid_silence import paid_silence
 from grpodoctor.preflight.checks.reward.unanswered import free_findings
 from grpodoctor.preflight.checks.reward.wrong_in_one_place import ignored_places
 from grpodoctor.preflight.context import PreflightContext
@@ -178,7 +179,8 @@ class HackableReward(Check):
         of them, if they differ only in rows of another source, if filler of three lengths earns
         more and more, if a line break behind responses changes their rewards, and if words that the
         prompt asks for do not count next to a comma or full stop.
-        Correct answers behind filler must not earn far more, and of two decimal numbers the nearer
+        A response without an answer must not earn far more than a wrong one. Correct answers behind
+        filler must not earn far more, and of two decimal numbers the nearer
         one must not earn less.
         Reports the share of rows in which such a response earns as much as the correct answer. If
         that share is small, it reports the mean share of the correct answer's reward.
@@ -244,6 +246,7 @@ class HackableReward(Check):
             places = ignored_places(context.reward, answers, thinks=thinks)
         return [
             *_paid_targets(answers),
+            *paid_silence(answers),
             *self._relations(context, context.reward, answers),
             *self._folded(findings),
             *places,
