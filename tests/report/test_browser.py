@@ -99,6 +99,7 @@ def test_a_narrow_window_cuts_no_setting_and_does_not_scroll_sideways(
     settings = page.locator(".advice pre, header pre")
     assert settings.count()
     assert settings.evaluate_all("all => all.every(e => e.scrollWidth <= e.clientWidth)")
+    page.locator("li").last.evaluate("e => e.append(' set actor_rollout_ref.' + 'x'.repeat(60))")
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
