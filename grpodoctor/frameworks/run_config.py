@@ -176,7 +176,9 @@ def _read_alone(path: Path) -> Mapping[str, Any]:
         data = _parse(path, read_regular(path, _LARGEST).decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(
-            f"the config file cannot be read: {error.strerror}", where=str(path)
+            f"the config file cannot be read: {error.strerror}",
+            where=str(path),
+            remedy="check the path and its permissions",
         ) from None
     except UnicodeDecodeError:
         raise ConfigError(

@@ -104,6 +104,7 @@ def _results_of_config(
         skipped=(*config.skipped, others),
         failed=(),
         seconds=seconds,
+        settings_framework=config.framework,
     )
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import ClassVar, Protocol, TypeVar
 
 import grpodoctor.rules
-from grpodoctor.errors import ConfigError
+from grpodoctor.errors import ConfigError, name_some
 from grpodoctor.rules.base import Rule
 from grpodoctor.support.discovery import classes_below
 from grpodoctor.support.suggestions import near_names
@@ -113,6 +113,12 @@ def find(items: Iterable[NamedT], code_or_name: str, *, kind: str = "rule") -> N
     for item in candidates:
         if item.code == wanted.upper() or wanted.lower() in (item.name, *item.former_names):
             return item
+    family = sorted(item.code for item in candidates if item.code[:3] == wanted.upper())
+    if family:
+        raise ConfigError(
+            f"{wanted.upper()} is a family of {len(family)} {kind}s",
+            remedy=f"name one of them: {name_some(family, most=12)}",
+        )
     raise _unknown(code_or_name, candidates, kind)
 
 

@@ -407,3 +407,8 @@ def test_references_that_lead_in_a_circle_stay_text() -> None:
     settings = dict(flattened({"a": "${b}", "b": "${a}", "c": "x ${a}"}))
     assert {settings["a"], settings["b"]} <= {"${a}", "${b}"}
     assert settings["c"] == "x ${a}"
+
+
+def test_an_absent_config_is_one_line_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"No such file or directory .*check the path"):
+        read_file(tmp_path / "absent.yaml")

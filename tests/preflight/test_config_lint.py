@@ -12,6 +12,7 @@ from grpodoctor.preflight.config_lint import check_config
 from grpodoctor.preflight.inputs.request import PreflightRequest
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.run import run_preflight
+from grpodoctor.report.preflight.view import facts_line
 from grpodoctor.rules.lint import config_rules
 
 FAULTY = """
@@ -77,6 +78,7 @@ def test_a_config_alone_is_checked_without_a_model(tmp_path: Path) -> None:
     results = run_preflight(request, checks, rules)
     assert {"CFG001", "CFG041"} <= {each.code for each in results.findings}
     assert not results.failed
+    assert facts_line(results) == "verl · settings only"
     (others,) = results.skipped
     assert (others.reason, others.remedy) == (
         "no model and no prompts were given",

@@ -92,6 +92,17 @@ def test_the_first_chart_comes_before_the_findings_and_the_others_after(visit: V
     assert second_chart["y"] > last_finding["y"] + last_finding["height"]
 
 
+def test_a_narrow_window_cuts_no_setting_and_does_not_scroll_sideways(
+    chromium: Any, report: Path
+) -> None:
+    page = Visit(chromium, report, viewport={"width": 400, "height": 900}).open().page
+    settings = page.locator(".advice pre, header pre")
+    assert settings.count()
+    assert settings.evaluate_all("all => all.every(e => e.scrollWidth <= e.clientWidth)")
+    page.locator("li").last.evaluate("e => e.append(' set actor_rollout_ref.' + 'x'.repeat(60))")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
 def test_zooming_one_chart_zooms_all(chromium: Any, report: Path) -> None:
     visit = Visit(chromium, report).open()
     before = visit.ranges()

@@ -81,6 +81,11 @@ def test_junit_counts_its_cases(reports, sick):
     assert failed == loud - over
     assert len(failed) > 5
     assert suites[0].get("failures") == "0"
+    remedies = sick.findings[0].remedies
+    failures = [each.text for each in suites[2].iter("failure")]
+    assert any(f"remedy {remedies[0]}: " in each for each in failures)
+    for each in failures:
+        assert re.search(r"\nmore: grpodoctor rule [A-Z]{3}\d{3}$", each)
 
 
 def test_github_commands_are_one_line_each_and_cannot_be_forged(reports):

@@ -160,3 +160,10 @@ def test_the_page_of_a_rule_is_plain(rule: Rule) -> None:
     page = rule.manual().lower()
     assert len(rule.summary.split()) <= MOST_WORDS
     assert not [phrase for phrase in BANNED if re.search(rf"\b{phrase}\b", page)]
+
+
+def test_a_family_in_place_of_a_rule_is_answered_with_its_rules() -> None:
+    members = [rule.code for rule in all_rules() if rule.family == "ENT"]
+    with pytest.raises(ConfigError, match=f"ENT is a family of {len(members)} rules") as raised:
+        rule_of("ent")
+    assert all(code in str(raised.value) for code in members)

@@ -118,8 +118,9 @@ def _facts(snapshot: Snapshot) -> str:
     if snapshot.steps_per_minute is not None:
         parts.append(f"{format_number(snapshot.steps_per_minute)} steps/min")
     if snapshot.age is not None and not snapshot.finished:
-        recent = snapshot.age < 1
-        parts.append("last step just now" if recent else f"last step {duration(snapshot.age)} ago")
+        written = "log written" if snapshot.waiting else "last step"
+        ago = "just now" if snapshot.age < 1 else f"{duration(snapshot.age)} ago"
+        parts.append(f"{written} {ago}")
     if snapshot.damage_total:
         parts.append(count_of(snapshot.damage_total, "damaged line"))
     return " · ".join(parts)
@@ -147,11 +148,13 @@ class VerdictLines:
         most: the number of lines.
         has_backlog: whether older steps are still being read. The verdict on a part of a finished
             run would be another one a second later.
+        action: what to paste or type first, on one line below the verdict; empty for none.
     """
 
     snapshot: Snapshot
     most: int
     has_backlog: bool = False
+    action: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
@@ -164,10 +167,14 @@ class VerdictLines:
             break_on_hyphens=False,
         )
         yield Text("\n".join(lines), text.style)
+        if self.action and not self.has_backlog:
+            yield on_one_line(Text(f"  {self.action}", style="bold"), options.max_width)
 
 
 def verdict_text(snapshot: Snapshot) -> Text:
     """The verdict, or that there is none yet."""
+    if snapshot.waiting and snapshot.age is not None:
+        return Text("Waiting for the first step: the log exists, but no step was read from it yet.")
     if snapshot.waiting:
         return Text("Waiting for the run to start: nothing is recorded here yet.")
     if snapshot.verdict is None:
@@ -289,6 +296,8 @@ def ordered(findings: Sequence[Finding]) -> list[Finding]:
 
 def no_findings(snapshot: Snapshot) -> str:
     """What is shown in place of findings."""
+    if snapshot.verdict is None:
+        return "no findings yet; the rules run from the first step"
     return f"no findings; {count_of(snapshot.quiet, 'rule')} found nothing"
 
 

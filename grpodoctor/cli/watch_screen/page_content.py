@@ -21,7 +21,8 @@ from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.monitor.snapshot import Snapshot
 from grpodoctor.monitor.vitals import Vital, format_reading
 from grpodoctor.remedies.catalogue import remedy_of
-from grpodoctor.report.run.finding_view import problem_card, symptom_card
+from grpodoctor.report.phrases import count_of
+from grpodoctor.report.run.finding_view import first_steps, problem_card, symptom_card
 from grpodoctor.report.run.view import view_of
 from grpodoctor.report.text import renderables
 from grpodoctor.report.view import Block, Card, Remedy, View
@@ -83,6 +84,16 @@ def settings_of(finding: Finding, report: Report) -> list[str]:
         if lines := [plain(each.text) for each in remedy.settings if each.copyable]:
             return lines
     return []
+
+
+def first_action(report: Report) -> str:
+    """The first line to paste or type for the verdict; empty if there is none.
+
+    Further lines are only counted: Enter on the finding shows all of them, and `y` copies them.
+    """
+    lines = [plain(each.commented) for each in first_steps(report) if each.copyable]
+    more = f"  (+{count_of(len(lines) - 1, 'line')})" if len(lines) > 1 else ""
+    return f"{lines[0]}{more}" if lines else ""
 
 
 @dataclass(frozen=True)

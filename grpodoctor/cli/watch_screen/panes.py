@@ -35,6 +35,7 @@ from grpodoctor.cli.watch_screen.page_content import (
 )
 from grpodoctor.monitor.snapshot import Snapshot
 from grpodoctor.rules.base import Finding
+from grpodoctor.support.safe_text import plain
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,11 @@ class Pane(OptionList):
             self._replace_changed(visible)
         else:
             self._replace_all(visible)
-        self.border_title = self._title_line()
+        self.border_title = Text(self._title_line())
 
     def _title_line(self) -> str:
-        matches = f"{len(self._visible)} of {len(self._entries)} match" if self._filter else ""
+        counted = f"{len(self._visible)} of {len(self._entries)} match"
+        matches = f"{counted} '{plain(self._filter, limit=24)}'" if self._filter else ""
         return "  ".join(part for part in (self._title, self._counts, matches) if part)
 
     def _replace_changed(self, visible: tuple[Entry, ...]) -> None:
@@ -136,7 +138,7 @@ class VitalsPane(Pane):
 
     def on_resize(self) -> None:
         """Align the titles with the columns."""
-        self.border_title = self._title_line()
+        self.border_title = Text(self._title_line())
 
 
 def show_findings(pane: Pane, snapshot: Snapshot) -> None:
@@ -153,7 +155,8 @@ def show_findings(pane: Pane, snapshot: Snapshot) -> None:
         for finding in ordered(snapshot.findings)
     ]
     none = Entry("none", Text(no_findings(snapshot), "dim"), "")
-    pane.show(entries or [none], finding_counts(snapshot.findings))
+    hint = "; Enter opens one" if entries else ""
+    pane.show(entries or [none], finding_counts(snapshot.findings) + hint)
 
 
 def show_vitals(pane: Pane, snapshot: Snapshot) -> None:

@@ -25,6 +25,7 @@ from grpodoctor.cli.watch_screen.entries import (
     treatment_texts,
     verdict_text,
 )
+from grpodoctor.cli.watch_screen.page_content import first_action
 from grpodoctor.monitor.snapshot import Snapshot
 from grpodoctor.support.safe_text import plain
 
@@ -40,6 +41,8 @@ class TextScreen:
         snapshot, width = self.snapshot, options.max_width
         yield Heading(snapshot)
         yield verdict_text(snapshot)
+        if action := first_action(snapshot.report):
+            yield on_one_line(Text(f"  {action}", style="bold"), width)
         yield ""
         yield _title("Findings", width, finding_counts(snapshot.findings))
         yield from _findings(snapshot)

@@ -14,7 +14,7 @@ from textual.widgets import Input, OptionList, Static
 
 from grpodoctor.cli.watch_screen.entries import Heading, VerdictLines
 from grpodoctor.cli.watch_screen.key_line import KeyLine, redraw_after_suspension
-from grpodoctor.cli.watch_screen.page_content import report_page, settings_of
+from grpodoctor.cli.watch_screen.page_content import first_action, report_page, settings_of
 from grpodoctor.cli.watch_screen.pages import ContentPage, HelpPage, ProposalDialog
 from grpodoctor.cli.watch_screen.panes import (
     Pane,
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from grpodoctor.monitor.snapshot import Snapshot
 
 _HIGH = 24
-"""Lines from which three lines of the verdict are shown; a lower terminal shows one."""
+"""Lines from which three lines of the verdict and its first setting are shown; a lower terminal
+shows one line of the verdict."""
 _VERDICT_LINES = 3
 REFRESH_SECONDS = 0.1
 """How often the screen looks for a new state."""
@@ -135,7 +136,8 @@ class WatchApp(App[None]):
 
     def _verdict(self) -> VerdictLines:
         lines = _VERDICT_LINES if self.size.height >= _HIGH else 1
-        return VerdictLines(self.snapshot, lines, self._shown.has_backlog)
+        action = first_action(self.snapshot.report) if lines > 1 else ""
+        return VerdictLines(self.snapshot, lines, self._shown.has_backlog, action)
 
     def on_resize(self) -> None:
         """A low terminal has less of the verdict."""

@@ -62,6 +62,8 @@ class PreflightResults:
     """Whether all prompts of the file were read."""
     reward: str = ""
     """How the reward function is called; empty without one."""
+    settings_framework: str = ""
+    """Framework of the config if nothing else was checked; otherwise empty."""
 
     def reaches(self, severity: str) -> bool:
         """Whether a finding is at least as severe; never true for `never`."""

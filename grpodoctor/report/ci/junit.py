@@ -6,9 +6,10 @@ was not examined is an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from xml.etree import ElementTree as ET
 
+from grpodoctor.monitor.advice import usable
 from grpodoctor.monitor.diagnosis.problems import is_alarm
 from grpodoctor.monitor.report import Report
 from grpodoctor.report.run.phrases import defect_line, finding_period
@@ -52,7 +53,8 @@ def _add_rules(suite: ET.Element, report: Report) -> None:
         case = _rule_case(suite, code)
         faults = [each for each in findings if is_alarm(each) and id(each) in counted]
         if faults:
-            _outcome(case, "failure", faults[0].severity, *map(_text, faults))
+            texts = (*map(_text, faults), *_what_to_do(faults[0], report))
+            _outcome(case, "failure", faults[0].severity, *texts)
         else:
             ET.SubElement(case, "system-out").text = "\n".join(map(_text, findings))
     for code in report.quiet:
@@ -84,6 +86,17 @@ def _outcome(case: ET.Element, tag: str, kind: str, *texts: str) -> None:
 
 def _text(finding: Finding) -> str:
     return plain(f"{finding.severity}, {finding_period(finding)}: {finding.summary}")
+
+
+def _what_to_do(finding: Finding, report: Report) -> Iterator[str]:
+    """The first remedy, its settings or its command, and the command for the rule's page."""
+    for advice in usable(finding.remedies, report.advice)[:1]:
+        yield f"remedy {advice.id}: {advice.conditional_title}"
+        settings = [
+            f"{each.line}  # {each.note}" if each.note else each.line for each in advice.settings
+        ]
+        yield from settings or filter(None, [advice.command])
+    yield f"more: grpodoctor rule {finding.code}"
 
 
 def _counts(suites: Iterable[ET.Element]) -> dict[str, str]:

@@ -44,6 +44,8 @@ def view_of(result: PreflightResults) -> View:
 
 def facts_line(result: PreflightResults) -> str:
     """What was checked, on one line."""
+    if result.settings_framework:
+        return f"{result.settings_framework} · settings only"
     first = "" if result.whole_file else "the first "
     sampled = f", {result.sampled_rows} of them sampled" if result.sampled_rows else ""
     return f"{first}{count_of(result.rows, 'prompt')}{sampled} · {result.seconds:.0f} s"

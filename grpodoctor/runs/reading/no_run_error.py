@@ -68,7 +68,7 @@ def _reason(path: Path, damage: list[Damage]) -> RunError:
     if path.is_dir():
         names = sorted(entry.name for entry in path.iterdir())
         if not names:
-            return _error(path, "the directory is empty")
+            return _empty_error(path, "directory")
         if error := tracker_error(path, names):
             return error
         reasons = _file_reasons(path, names)
@@ -83,9 +83,10 @@ def _reason(path: Path, damage: list[Damage]) -> RunError:
     if damage and not reason:
         first = damage[0]
         line = f" line {first.line}" if first.line else ""
-        return _error(path, f"{first.file}{line}: {first.why}")
+        place = line.strip() if path.is_file() else f"{first.file}{line}"
+        return _error(path, f"{place}: {first.why}" if place else first.why)
     if reason == "empty":
-        return _error(path, "the file is empty")
+        return _empty_error(path, "file")
     if reason:
         return _error(path, f"the file is {reason}")
     return _text_error(path)
@@ -161,6 +162,15 @@ def _file_reasons(directory: Path, names: list[str]) -> str:
 
 def _error(path: Path, what: str) -> RunError:
     return NoLogError(f"no readable log; {what}", where=str(path), remedy=_REMEDY)
+
+
+def _empty_error(path: Path, kind: str) -> RunError:
+    return NoLogError(
+        f"no readable log; the {kind} is empty",
+        where=str(path),
+        remedy="if the run has just started, wait for its first step, or use grpodoctor watch; "
+        "otherwise pass the log that the run writes",
+    )
 
 
 def _last_exception(path: Path) -> str:

@@ -10,7 +10,7 @@ import torch
 from grpodoctor.errors import RunError
 from grpodoctor.support.files.atomic_files import atomic_folder
 from grpodoctor.trainer.data.loading import build_task
-from grpodoctor.trainer.model.checkpoint import latest, load_weights, saved_config
+from grpodoctor.trainer.model.checkpoint import checkpoints, latest, load_weights, saved_config
 from grpodoctor.trainer.model.policy import Policy, load_policy
 from grpodoctor.trainer.model.saved_weights import checkpoint_weights
 from grpodoctor.trainer.model.tokenizer import HubTokenizer
@@ -26,6 +26,12 @@ def export(run_dir: Path, target: Path) -> Path:
         RunError: if there is no checkpoint, it is damaged, or the directory cannot be written.
         InputError: if the run's initial model cannot be loaded.
     """
+    if not checkpoints(run_dir):
+        raise RunError(
+            "no checkpoint to export",
+            where=str(run_dir),
+            remedy="pass the directory of a run of grpodoctor train that has written a checkpoint",
+        )
     source = latest(run_dir)
     if target.exists():
         raise RunError(

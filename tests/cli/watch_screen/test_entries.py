@@ -8,9 +8,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from grpodoctor.cli.watch_screen.entries import Heading, VerdictLines, plot, sparkline
+from grpodoctor.cli.watch_screen.entries import (
+    Heading,
+    VerdictLines,
+    no_findings,
+    plot,
+    sparkline,
+)
+from grpodoctor.cli.watch_screen.page_content import first_action
 from grpodoctor.cli.watch_screen.text_screen import TextScreen
 from grpodoctor.monitor.session import Session
+from grpodoctor.report.run.finding_view import first_steps
 from grpodoctor.support.numbers import duration
 from tests.report.simulated import HOSTILE, record_run
 
@@ -130,3 +138,29 @@ def test_every_manual_page_keeps_its_words_and_fills_the_width():
         widths.append(max(map(len, shown_lines)))
         assert "What it sees:" in shown_lines
     assert max(widths) > 180
+
+
+def test_a_log_without_a_step_is_not_called_absent_and_has_no_last_step(tmp_path):
+    absent = Session(tmp_path / "absent").snapshot()
+    waiting = replace(absent, age=3.0)
+    heading = " ".join(lines(Heading(waiting)))
+    assert "log written 3 s ago" in heading
+    assert "last step" not in heading
+    assert "the log exists" in " ".join(lines(VerdictLines(waiting, 3)))
+    assert "nothing is recorded" in " ".join(lines(VerdictLines(absent, 3)))
+    assert no_findings(waiting) == "no findings yet; the rules run from the first step"
+
+
+def test_the_first_thing_to_type_follows_the_verdict(snapshot):
+    settings = [each.commented for each in first_steps(snapshot.report) if each.copyable]
+    action = first_action(snapshot.report)
+    assert settings
+    assert action.startswith(settings[0])
+    assert action.endswith(f"(+{len(settings) - 1} lines)") == (len(settings) > 2)
+    shown = lines(VerdictLines(snapshot, 3, action=action), 40)
+    assert len(shown) == 4
+    assert shown[-1].strip().startswith(settings[0][:30])
+    assert settings[0][:30] not in " ".join(
+        lines(VerdictLines(snapshot, 3, has_backlog=True, action=action))
+    )
+    assert action in "\n".join(lines(TextScreen(snapshot), 200))

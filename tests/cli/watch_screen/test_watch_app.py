@@ -151,13 +151,14 @@ def test_the_filter_searches_all_panes(sick):
         assert shown
         assert len(shown) < len(screen.app.snapshot.findings)
         assert {"entropy/mean"} <= {entry.id for entry in screen.pane("vitals")._visible}
-        assert "match" in screen.text()
+        assert "match 'ent'" in screen.text()
         assert screen.app.focused.id == "findings"
         # A new state keeps the filter.
         screen.app._show(screen.reader.state)
         assert [entry.finding.code for entry in screen.pane("findings")._visible] == shown
-        await screen.press("slash", *"[red]no such", "enter")
+        await screen.press("slash", *"[red]no such [/x", "enter")
         assert screen.pane("findings")._visible == ()
+        assert "match '[red]no such [/x'" in screen.text()
         await screen.press("escape")
         assert screen.app.query_one("#filter", Input).value == ""
         assert len(screen.pane("findings")._visible) == len(screen.app.snapshot.findings)

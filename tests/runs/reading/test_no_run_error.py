@@ -50,6 +50,21 @@ def test_the_error_names_what_the_file_is_instead_of_a_log(
     assert why(tmp_path, name, content).count(said) == 2
 
 
+def test_an_empty_log_is_waited_for_and_a_file_is_named_once(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_bytes(b"")
+    for path in (empty, tmp_path / "empty"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        with pytest.raises(RunError, match=r"is empty .*wait for its first step") as raised:
+            open_run(path)
+        assert "--format" not in str(raised.value)
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"step": 1, "reward"\n{{{\n')
+    with pytest.raises(RunError, match="line 1: not JSON") as raised:
+        open_run(broken)
+    assert str(raised.value).count("broken.jsonl") == 1
+
+
 @pytest.mark.parametrize("name", ["metrics.jsonl", "trainer_state.json", "metrics.csv"])
 def test_text_in_utf_16_is_named(name: str, tmp_path: Path) -> None:
     table = "step,reward\n" + "".join(f"{step},0.5\n" for step in range(30))

@@ -16,6 +16,7 @@ from grpodoctor.trainer.data.loading import build_task
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model import lora as adapters
 from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
+from grpodoctor.trainer.model.export import export
 from grpodoctor.trainer.model.policy import Policy, load_policy
 from grpodoctor.trainer.model.saved_weights import checkpoint_weights
 from grpodoctor.trainer.model.scoring import score
@@ -230,6 +231,12 @@ def test_the_built_in_model_takes_adapters_too(tmp_path: Path) -> None:
 def test_a_missing_device_is_one_line(qwen: Path) -> None:
     with pytest.raises(ConfigError, match=r"CUDA devices.*model\.device=cuda:99"):
         load(small(qwen, "model.device=cuda:99"))
+
+
+def test_a_directory_without_a_checkpoint_is_not_exported(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no checkpoint to export") as raised:
+        export(tmp_path, tmp_path / "merged")
+    assert "--resume" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

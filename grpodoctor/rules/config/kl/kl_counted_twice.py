@@ -33,7 +33,7 @@ class KlCountedTwice(ConfigRule):
     name = "kl-counted-twice"
     summary = "The KL penalty is in the reward and in the loss."
     needs = ("kl_in_reward", "kl_in_loss")
-    remedies = ("check-kl-sign",)
+    remedies = ()
     references = ("arXiv 2402.03300",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
@@ -41,5 +41,8 @@ class KlCountedTwice(ConfigRule):
         reward, loss = settings.amount("kl_in_reward"), settings.amount("kl_in_loss")
         if reward <= 0 or loss <= 0:
             return None
-        text = f"The KL penalty is in the reward ({reward:g}) and in the loss ({loss:g})."
+        text = (
+            f"The KL penalty is in the reward ({reward:g}) and in the loss ({loss:g}): "
+            "keep the one in the loss."
+        )
         return ConfigFault("warning", text)
