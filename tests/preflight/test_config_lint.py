@@ -112,3 +112,16 @@ def test_a_rate_that_only_adapters_excuse_is_skipped_with_the_reason(
     assert bool(reasons) == (rate == 2e-4)
     assert ("CFG050" in results.passed) == (rate == 2e-5)
     assert all("suits adapters only" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("framework", ["trl", "verl"])
+def test_greedy_sampling_is_replaced_by_the_usual_temperature(
+    framework: str, tmp_path: Path
+) -> None:
+    text = {
+        "trl": "num_generations: 8\ntemperature: 0.0\n",
+        "verl": "actor_rollout_ref: {rollout: {n: 8, temperature: 0.0}}\n",
+    }[framework]
+    results = check_config(write(tmp_path / "config.yaml", text), framework, config_rules())
+    (finding,) = [each for each in results.findings if each.code == "CFG022"]
+    assert finding.finding.advice[0].endswith("temperature=1")

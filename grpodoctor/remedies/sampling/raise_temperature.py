@@ -10,6 +10,7 @@ from grpodoctor.vocabulary.knobs import Setting
 
 HIGHEST = 1.2
 """Most recipes sample at 1; far above it, a long response accumulates unlikely tokens."""
+USUAL = 1.0
 LOWEST = 0.6
 """The lowest temperature of common recipes. Below it, sampling stays nearly greedy even if the
 temperature rises by a quarter."""
@@ -57,7 +58,9 @@ class RaiseTemperature(Remedy):
     when_unknown: ClassVar[Mapping[str, Setting]] = {"temperature": 1.2}
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
-        """Set `temperature` if it is known and below the bound."""
+        """Set `temperature` if it is known and below the bound; 1 in place of greedy sampling."""
+        if knobs.get("greedy_sampling") is True:
+            return {"temperature": USUAL}
         temperature = number(knobs, "temperature")
         if temperature is None or temperature >= HIGHEST:
             return {}
