@@ -148,6 +148,8 @@ THIRD_DRAW = [
     ("gpt_oss", "sinks_of_first_rank", ("rolled_heads", ["sinks", -2])),
     ("llama", "fp8_products:32", ("linear_rounding", "fp8/block32/row")),
     ("qwen3_moe", "experts_in_turn", ("experts_from", ["*", "in turn among 2"])),
+    ("qwen3_moe", "experts_of_first_rank", ("experts_from", ["*", "of the first rank of 2"])),
+    ("llama", "kv_of_first_rank", ("head_order", "first of 2")),
     ("llama", "mxfp8:32", ("weight_rounding", "mxfp8")),
     ("llama", "probabilities_fp8", ("attention_weights", "fp8")),
     ("mixtral", "router_fp8", ("router_precision", "fp8")),

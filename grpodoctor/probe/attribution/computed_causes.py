@@ -62,9 +62,9 @@ _BY_NAME: dict[str, ComputedCause] = {
     ),
     "head_order": _cause(
         "head-order", "The {side} assigns query heads to other key-value heads",
-        "query heads in another order",
-        "Check the conversion of grouped-query attention: query heads share key-value heads in "
-        "consecutive blocks.",
+        "query heads in another order ({value})",
+        "Check the conversion of grouped-query attention, and what each rank loads: query heads "
+        "share key-value heads in consecutive blocks.",
     ),
     "rope_base": _cause(
         "rope-base", "The {side} uses another rope base", "rope_theta {value}",

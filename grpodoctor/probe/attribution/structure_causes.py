@@ -207,6 +207,8 @@ def experts_in_words(place: str, order: str) -> str:
         return f"the halves of the experts{_where(place)} exchanged"
     if order == "reversed":
         return f"the experts{_where(place)} in reverse order"
+    if " rank of " in order:
+        return f"the experts{_where(place)} {order} on all of them"
     if " among " in order:
         return f"the experts{_where(place)} held {order} ranks and read the other way"
     return f"each expert{_where(place)} with the weights of the {order} one"

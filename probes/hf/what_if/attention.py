@@ -96,7 +96,8 @@ class AttentionEdits:
     """Rounding of the weights that the values are summed with."""
     head_order: str = ""
     """`tiled` assigns query heads to key-value heads in turn instead of in blocks; `reversed` and
-    `next`: key-value heads in another order, as ranks may load them."""
+    `next`: key-value heads in another order, as ranks may load them; `first of 2`: all ranks of two
+    have the key-value heads of the first."""
     kv_saturation: float = 0.0
     """Keys and values in fp8 with a scale that clips them at this number; 0 does not."""
     split_attention: int = 0
@@ -200,7 +201,14 @@ def _per_head(keys: Tensor, groups: int, order: str) -> Tensor:
     """Keys or values repeated for each query head."""
     if order == "tiled":
         return keys.repeat(1, groups, 1, 1)
-    if order:
+    which, _, ranks = order.partition(" of ")
+    if ranks:
+        size, rest = divmod(keys.shape[1], int(ranks))
+        if rest or not size:
+            raise InapplicableError(f"{keys.shape[1]} heads do not divide among {ranks} ranks")
+        one = keys[:, :size] if which == "first" else keys[:, -size:]
+        keys = one.repeat(1, int(ranks), 1, 1)
+    elif order:
         keys = keys.flip(1) if order == "reversed" else keys.roll(1, 1)
     return keys.repeat_interleave(groups, dim=1)
 

@@ -179,7 +179,7 @@ def _attention(model: Any) -> _Listed:
     yield "kv_cache", [*_CACHES, *alone], "choice"
     yield "attention_weights", _WEIGHTS_OF_KEYS, "choice"
     yield "kv_saturation", _LIMITS, "number"
-    yield "head_order", ["tiled", "reversed", "next"], "choice"
+    yield "head_order", ["tiled", "reversed", "next", "first of 2", "last of 2"], "choice"
     yield "open_prompt", [True], "choice"
     yield "mask_border", ["self", "next", "later", "earlier"], "choice"
     yield "split_attention", [width for width in _SPLITS if width < context], "choice"

@@ -30,8 +30,10 @@ _FEW = 11
 """Experts up to which two may be exchanged in all layers."""
 _ORDERS = ("next", "previous", "halves", "reversed")
 _IN_TURN, _IN_BLOCKS = "in turn among ", "in blocks among "
+_OF_FIRST, _OF_LAST = "of the first rank of ", "of the last rank of "
 _RANKS = (2, 4, 8)
-"""Ranks that hold experts in turn and are read as if they held consecutive ones, or reversely."""
+"""Ranks that hold experts in turn and are read as if they held consecutive ones, or reversely; or
+that all hold those of one rank."""
 
 
 def lost_parts(model: Any) -> list[list[str]]:
@@ -60,7 +62,8 @@ def exchanges(model: Any) -> dict[str, list[str]]:
     shared = min(pairs.values(), key=len) if _count_of(blocks) <= _FEW else []
     count = _count_of(blocks)
     ranks = [ranks for ranks in _RANKS if count % ranks == 0 and count > ranks]
-    by_rank = [f"{how}{number}" for how in (_IN_TURN, _IN_BLOCKS) for number in ranks]
+    hows = (_IN_TURN, _IN_BLOCKS, _OF_FIRST, _OF_LAST)
+    by_rank = [f"{how}{number}" for how in hows for number in ranks]
     return {EVERYWHERE: [*_ORDERS, *by_rank, *shared], **(pairs if is_few else {})}
 
 
@@ -164,10 +167,13 @@ def _sources(count: int, order: str) -> Tensor:
         return own.roll(count // 2)
     if order == "reversed":
         return own.flip(0)
-    if order.startswith((_IN_TURN, _IN_BLOCKS)):
+    if order.startswith((_IN_TURN, _IN_BLOCKS, _OF_FIRST, _OF_LAST)):
         ranks = int(order.rpartition(" ")[2])
         if count % ranks:
             raise InapplicableError(f"{count} experts do not divide among {ranks} ranks")
+        size = count // ranks
+        if order.startswith((_OF_FIRST, _OF_LAST)):
+            return own % size + (count - size if order.startswith(_OF_LAST) else 0)
         shape = (-1, ranks) if order.startswith(_IN_TURN) else (ranks, -1)
         return own.view(shape).T.flatten()
     one, other = map(int, order.split("<>"))
