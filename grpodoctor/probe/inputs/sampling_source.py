@@ -185,8 +185,12 @@ def _framework_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
         framework = framework_of_config(config)
     except ConfigError:
         return {}
-    known = complete_config(framework.name, config, framework.knobs.read(config))
-    return known.settings(framework.knobs.read(config))
+    knobs = framework.knobs.read(config)
+    known = complete_config(framework.name, config, knobs)
+    settings = known.settings(knobs)
+    if "max_length" not in {**knobs, **known.facts}:  # the framework's default limit is long
+        settings.pop("max_length", None)
+    return settings
 
 
 def _sourced(

@@ -26,6 +26,15 @@ _NOT_PER_TOKEN = NotApplicable(
     "the entropy exceeds that of any vocabulary, so it is no mean over tokens"
 )
 
+_OF_RISE = (
+    "lower-learning-rate",
+    "lower-temperature",
+    "kl-penalty",
+    "smaller-entropy-bonus",
+)
+_OF_START = ("check-loading", "lower-temperature")
+"""Remedies of noise since the first reading, which no update can have caused."""
+
 
 class EntropyExplosion(Rule):
     """The policy's entropy has risen far above its starting value.
@@ -68,12 +77,7 @@ class EntropyExplosion(Rule):
     explains: ClassVar[tuple[Condition, ...]] = ("truncation",)
     summary: ClassVar[str] = "Entropy rose far above its starting value."
     inputs: ClassVar[tuple[Need, ...]] = (ENTROPY_METRICS,)
-    remedies: ClassVar[tuple[str, ...]] = (
-        "lower-learning-rate",
-        "lower-temperature",
-        "kl-penalty",
-        "smaller-entropy-bonus",
-    )
+    remedies: ClassVar[tuple[str, ...]] = (*_OF_RISE, "check-loading")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476", "arXiv 2505.22617")
     clearance: ClassVar[int] = 20
     judges_levels: ClassVar[bool] = True
@@ -130,7 +134,7 @@ class EntropyExplosion(Rule):
         # A rise of some dozen steps is seen near its end, after the longer responses it causes.
         usual = start.level + self.usual_spreads * start.spread
         onset = partial(_began, series, usual, (start.level, level))
-        return Sighting(severity, text, evidence, find_onset=onset)
+        return Sighting(severity, text, evidence, _OF_RISE, find_onset=onset)
 
     def _noise(self, chart: Chart, name: str, level: float) -> Sighting:
         """Entropy that needs no comparison. An update is its cause only if it was lower before."""
@@ -138,11 +142,10 @@ class EntropyExplosion(Rule):
         evidence = cite_all(chart, name, outcome_metric(chart))
         text = f"Entropy is {level:.1f} nats per token"
         if series.opening is None or series.opening.level < self.noise_entropy:
-            return Sighting("critical", f"{text}, so the policy writes noise.", evidence)
+            return Sighting("critical", f"{text}, so the policy writes noise.", evidence, _OF_RISE)
         text = f"{text} since the first reading, so the policy writes noise."
         first = series.steps(WINDOW)[0]
-        remedies = ("check-loading", "lower-temperature")
-        return Sighting("critical", text, evidence, remedies, find_onset=lambda: first)
+        return Sighting("critical", text, evidence, _OF_START, find_onset=lambda: first)
 
     def _multiple(self, series: Series, level: float) -> float | None:
         """Entropy as a multiple of its starting value; None if it has not risen enough."""
