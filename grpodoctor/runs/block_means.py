@@ -35,6 +35,20 @@ class BlockMeans:
         """Readings that the blocks cover."""
         return len(self.means) * self.size + self._seen
 
+    def take(self, values: Sequence[float], total: float) -> bool:
+        """Add readings with a finite sum within the current block, the usual case of a long run.
+
+        Returns:
+            Whether they were added; otherwise `add` must do it.
+        """
+        count = len(values)
+        if self._seen + count >= self.size or not math.isfinite(total):
+            return False
+        self._total += total
+        self._finite += count
+        self._seen += count
+        return True
+
     def add(self, steps: Sequence[int], values: Sequence[float], count: int) -> None:
         """Add the last `count` readings of two sequences; those that are not finite are ignored."""
         if self._seen + count < self.size:  # the usual case of a long run

@@ -134,12 +134,7 @@ class Chart:
         self.readings = record.values
         if record.knobs:
             self._change_knobs(record.step, record.knobs)
-        numbers = {
-            name: number
-            for name, reading in record.values.items()
-            # As `scalar` does, whose call would take as long again: NaN differs from itself.
-            if (number := getattr(reading, "value", None)) is not None and number == number
-        }
+        numbers = _numbers(record.values)
         if len(numbers) < len(record.values):
             self._note_nonfinite(record)
         if ZERO_VARIANCE not in record.values:
@@ -226,6 +221,26 @@ class Chart:
     def names(self) -> list[str]:
         """Metrics with at least one reading."""
         return list(self._series)
+
+
+def _numbers(readings: Mapping[str, Reading]) -> dict[str, float]:
+    """The numbers of the readings that have one, as `scalar` finds them: NaN differs from itself.
+
+    A call for each of them would take as long again.
+    """
+    try:  # the usual case: each reading has this attribute
+        return {
+            name: number
+            for name, reading in readings.items()
+            if (number := reading.value) is not None  # type: ignore[union-attr]  # caught below
+            and number == number
+        }
+    except AttributeError:
+        return {
+            name: number
+            for name, reading in readings.items()
+            if (number := getattr(reading, "value", None)) is not None and number == number
+        }
 
 
 def _restore(knobs: dict[str, Setting], before: Mapping[str, Setting | None]) -> None:

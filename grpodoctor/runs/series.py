@@ -188,10 +188,16 @@ class Series:
         """Compare a block of readings with the extremes."""
         self._unblocked = 0
         self._drop_old()
-        self.blocks.add(self._steps, self._values, BASELINE)
-        step = self._steps[-1]
-        level = self.level(BASELINE)
-        if math.isnan(level):
+        step, latest = self._steps[-1], self._values[-BASELINE:]
+        total = sum(latest)
+        if not self.blocks.take(latest, total):
+            self.blocks.add(self._steps, self._values, BASELINE)
+        if math.isfinite(total):
+            # As `level` does, whose calls would take longer than the rest of this method.
+            latest.sort()
+            level = (latest[BASELINE // 2 - 1] + latest[BASELINE // 2]) / 2
+            self.memo[BASELINE] = level
+        elif math.isnan(level := self.level(BASELINE)):
             return
         is_highest = self.highest is None or level > self.highest.level
         is_lowest = self.lowest is None or level < self.lowest.level

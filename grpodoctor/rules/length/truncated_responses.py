@@ -173,8 +173,10 @@ class TruncatedResponses(Rule):
 
     def _rewarded(self, chart: Chart, series: Series) -> Sighting | None:
         """Truncated responses that earn as much as correct ones, as the sum of two shares shows."""
+        if not series.level(RECENT) >= self.min_rewarded_share:
+            return None
         name = outcome_metric(chart)
-        if name is None or not series.level(RECENT) >= self.min_rewarded_share:
+        if name is None:
             return None
         latest = [each.tail(2 * RECENT) for each in (series, chart.series(name))]
         if sum(map(max, latest)) <= 1:
@@ -202,8 +204,10 @@ class TruncatedResponses(Rule):
 
     def _with_falling_outcome(self, chart: Chart, series: Series) -> Sighting | None:
         """A share that rises in the latest readings of a short run while the outcome falls."""
+        if not USUAL.min_readings <= len(series) < USUAL.max_readings:
+            return None
         name = outcome_metric(chart)
-        if name is None or not USUAL.min_readings <= len(series) < USUAL.max_readings:
+        if name is None:
             return None
         values = series.tail(len(series))
         before, latest = values[:-OPENING], values[-OPENING:]

@@ -170,7 +170,8 @@ def _is_clean(chart: Chart) -> bool:
     readings = chart.readings
     if any(map(_NONFINITE, readings.values())):
         return False
-    return not any(_nonfinite_count(name, readings[name]) for name in _counters_among(chart.fresh))
+    counters = _counters_among(chart.fresh)
+    return not any(map(_nonfinite_count, counters, map(readings.__getitem__, counters)))
 
 
 @lru_cache(maxsize=MOST_LAYOUTS)

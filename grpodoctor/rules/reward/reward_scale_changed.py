@@ -164,7 +164,12 @@ class RewardScaleChanged(Rule):
                 self._frozen(chart, mean, means),
             ]
         is_logged = spreads or bounds or outcomes
-        found += [self._flipped(chart), self._negated(chart, mean), self._vanished(chart, mean)]
+        found.append(self._flipped(chart))
+        last = chart.series(mean).last  # hardly any mean needs a look at one of these two
+        if last < 0:
+            found.append(self._negated(chart, mean))
+        elif last == 1:
+            found.append(self._vanished(chart, mean))
         return next(filter(None, found), None if is_logged else NOT_LOGGED)
 
     def _windows(self, chart: Chart, name: str) -> _Windows | None:
@@ -208,14 +213,12 @@ class RewardScaleChanged(Rule):
         return self._sighting(chart, before, after, current_metric(chart, _MEANS))
 
     def _negated(self, chart: Chart, name: str) -> Sighting | None:
-        """A mean that falls below zero at once, while held-out evaluations stay.
+        """A mean below zero that fell there at once, while held-out evaluations stay.
 
         A collapse also takes rewards below zero, and lowers the evaluations. It takes a while until
         two of them are known.
         """
         series = chart.series(name)
-        if not series.last < 0:
-            return None
         for after in range(self.after, min(_EVALUATED, len(series) - RECENT) + 1):
             values = series.tail(RECENT + after)
             step = series.steps(after)[0]
@@ -289,11 +292,8 @@ class RewardScaleChanged(Rule):
         return self._sighting(chart, before, value, name, reason="for every batch since")
 
     def _vanished(self, chart: Chart, name: str) -> Sighting | None:
-        """Failures that are gone from one step to the next, while learning makes them rarer."""
-        series = chart.series(name)
-        if series.last != 1:
-            return None
-        values = series.tail(RECENT + self.after)
+        """Failures that are gone at once, at a mean of 1, while learning makes them rarer."""
+        values = chart.series(name).tail(RECENT + self.after)
         if len(values) < RECENT + self.after or min(values[RECENT:]) < 1:
             return None
         if not _failures_vanish(values[:RECENT], self.after):

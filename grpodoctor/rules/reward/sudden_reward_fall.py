@@ -76,7 +76,9 @@ class SuddenRewardFall(Rule):
         earlier = series.tail(_LATEST + 1)
         if math.isfinite(sum(earlier)) and max(earlier[-_LATEST:]) >= earlier[0]:
             return None  # the usual case, without reading the window
-        values = [value for value in series.tail(_BEFORE + _LATEST) if math.isfinite(value)]
+        values = series.tail(_BEFORE + _LATEST)
+        if not math.isfinite(sum(values)):
+            values = list(filter(math.isfinite, values))
         before, latest = values[:-_LATEST], values[-_LATEST:]
         if len(before) < self.min_before or not max(latest) < min(before):
             return None

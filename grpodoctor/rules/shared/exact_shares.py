@@ -39,7 +39,8 @@ class BatchShape:
 
 def batch_shape(chart: Chart) -> BatchShape | None:
     """From the config, or as exact shares of the log imply it; None if unknown."""
-    group, prompts = (_count(chart.knobs.get(name)) for name in ("group_size", "prompts_per_batch"))
+    knobs = chart.knobs
+    group, prompts = _count(knobs.get("group_size")), _count(knobs.get("prompts_per_batch"))
     if group and prompts:
         return BatchShape(group * prompts, group)
     first = chart.series(success_metric(chart)).head(WINDOW)

@@ -20,7 +20,8 @@ def heldout_metrics(chart: Chart) -> list[str]:
     A rule judges each of them: a loss on one set may vanish in the mean of many.
     """
     mean = current_metric(chart, HELDOUT)
-    sets = sorted(name for name in chart.names() if name.startswith(f"{mean}/set/"))
+    start = f"{mean}/set/"
+    sets = sorted(name for name in chart.names() if name.startswith(start))
     return [mean, *(name for name in sets if len(sets) > 1 and chart.is_fresh(name))]
 
 

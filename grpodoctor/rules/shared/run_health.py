@@ -66,6 +66,9 @@ _NEAR = 0.1
 _SMOOTHED = 5
 """Readings in the running median that dates the onset of a change."""
 
+_NEVER_ASKED = (None, "")
+"""Step and answer of `outcome_metric` before it was asked."""
+
 _NOISE_STEPS = 30
 """Readings from which the noise of one reading is estimated."""
 
@@ -104,19 +107,21 @@ def outcome_metric(chart: Chart) -> str | None:
     Some trainers log no accuracy in steps without a correct response. An accuracy that is missing
     for long, or that the best rewards contradict, therefore gives way to the reward.
     """
-    accuracy, reward = chart.series("accuracy/train"), chart.series("reward/mean")
-    if not len(reward):
-        return "accuracy/train" if len(accuracy) else None
-    if not len(accuracy):
-        return "reward/mean"
+    reward = chart.series("reward/mean")
     # Most rules ask at every step. A run that goes back clears the memo.
-    step, name = reward.memo.get(outcome_metric, (None, ""))
+    known: tuple[int | None, str] = reward.memo.get(outcome_metric, _NEVER_ASKED)
+    step, name = known
     if step != chart.step:
+        accuracy = chart.series("accuracy/train")
+        if not len(reward):
+            return "accuracy/train" if len(accuracy) else None
+        if not len(accuracy):
+            return "reward/mean"
         is_reward = _has_ceased(chart, accuracy, reward.last_step)
         is_reward = is_reward or accuracy_is_contradicted(chart, accuracy)
         name = "reward/mean" if is_reward else "accuracy/train"
         reward.memo[outcome_metric] = chart.step, name
-    return str(name)
+    return name
 
 
 def _has_ceased(chart: Chart, accuracy: Series, step: int) -> bool:
