@@ -25,7 +25,9 @@ _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)
 _FLAG = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^${}]*))?\}|\$(\w+)")
 _ALL_OF_ARRAY = re.compile(r"\$\{(\w+)\[[@*]\]\}")
-_SUM = re.compile(r"\x01([^\x01\x02]*)\x02")
+_SUM_OPENS, _SUM_CLOSES, _OPENS, _CLOSES = "\x01", "\x02", "\x03", "\x04"
+"""Stand for the brackets of `$((…))` and for those within, which shlex would cut words at."""
+_SUM = re.compile(f"{_SUM_OPENS}([^{_SUM_OPENS}{_SUM_CLOSES}]*){_SUM_CLOSES}")
 _SEPARATOR = re.compile(r"[();|&]+")
 _REDIRECTION = re.compile(r"\s\d?(?:&>|>>?&?|<)\s*[^\s<>;|&]+")
 _DECLARATIONS = ("export", "local", "declare", "readonly", "typeset")
@@ -171,7 +173,7 @@ class _Script:
         return _SUM.sub(self._computed, text)
 
     def _computed(self, match: re.Match[str]) -> str:
-        text = match[1].replace("\x03", "(").replace("\x04", ")")
+        text = match[1].replace(_OPENS, "(").replace(_CLOSES, ")")
         try:
             return str(self._integer(ast.parse(text, mode="eval").body))
         except (SyntaxError, ValueError, ArithmeticError, KeyError, RecursionError):
@@ -267,8 +269,8 @@ def _without_substitutions(line: str) -> str:
         end = _closing(line, start + 1)
         inner = line[start + 2 : end]
         is_sum = inner.startswith("(") and inner.endswith(")")
-        text = "".join(inner[1:-1].split()).replace("(", "\x03").replace(")", "\x04")
-        parts += [line[at:start], f"\x01{text}\x02" if is_sum else "$COMMAND"]
+        text = "".join(inner[1:-1].split()).replace("(", _OPENS).replace(")", _CLOSES)
+        parts += [line[at:start], f"{_SUM_OPENS}{text}{_SUM_CLOSES}" if is_sum else "$COMMAND"]
         at = end + 1
     return "".join([*parts, line[at:]])
 

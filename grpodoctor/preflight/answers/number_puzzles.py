@@ -6,17 +6,16 @@ Their data has no answer column, since many expressions are right.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from grpodoctor.preflight.inputs.columns import flat_columns
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 
 _LEAST_NUMBERS, _MOST_NUMBERS = 2, 6
 _MOST_STEPS = 20_000
 """Expressions that are tried for a row: all of four numbers, and a part of those of more."""
-_DEEPEST = 3
-"""Columns within columns, such as `reward_model.ground_truth.numbers`."""
 _MOST = 0.9
 """Share of the rows that must have numbers and a target."""
 
@@ -32,7 +31,7 @@ def puzzle_rows(rows: Sequence[PromptRow]) -> tuple[PromptRow, ...]:
     numbers, target = names
     solved = []
     for row in rows:
-        columns = dict(_flat(row.columns))
+        columns = flat_columns(row.columns)
         given, wanted = _numbers(columns.get(numbers)), _integer(columns.get(target))
         found = solution(given, wanted) if given and wanted is not None else ""
         solved.append(replace(row, answer=found or None))
@@ -78,7 +77,7 @@ def _joined(one: tuple[int, str], other: tuple[int, str]) -> Iterator[tuple[int,
 
 def _columns(rows: Sequence[PromptRow]) -> tuple[str, str] | None:
     """The names of the columns with the numbers and with the target, which stand together."""
-    first = dict(_flat(rows[0].columns)) if rows else {}
+    first = flat_columns(rows[0].columns) if rows else {}
     for name, value in first.items():
         if not _numbers(value):
             continue
@@ -94,7 +93,7 @@ def _columns(rows: Sequence[PromptRow]) -> tuple[str, str] | None:
 
 def _is_puzzle(row: PromptRow, numbers: str, target: str) -> bool:
     """Whether a row has numbers and a target, all of which its prompt states."""
-    columns = dict(_flat(row.columns))
+    columns = flat_columns(row.columns)
     given, wanted = _numbers(columns.get(numbers)), _integer(columns.get(target))
     text = "\n".join(row.texts())
     return bool(given) and wanted is not None and all(str(n) in text for n in (*given, wanted))
@@ -118,13 +117,3 @@ def _integer(value: Any) -> int | None:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _flat(
-    columns: Mapping[str, Any], before: str = "", depth: int = 0
-) -> Iterator[tuple[str, Any]]:
-    for name, value in columns.items():
-        if isinstance(value, Mapping) and depth < _DEEPEST:
-            yield from _flat(value, f"{before}{name}.", depth + 1)
-        else:
-            yield f"{before}{name}", value

@@ -18,6 +18,7 @@ from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import format_answer, wrong_answer
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
 from grpodoctor.preflight.answers.stated_answers import final_answer
+from grpodoctor.preflight.inputs.columns import flat_columns
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.texts.normal_form import number_of
 from grpodoctor.trainer.rewards.user_reward import UserReward
@@ -141,7 +142,7 @@ def _slices(rows: Sequence[PromptRow]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = defaultdict(list)
     categories = _categories(rows)
     for at, row in enumerate(rows):
-        flat = _flat(row.columns)
+        flat = flat_columns(row.columns)
         for name in dict.fromkeys([*_column_kinds(flat, categories), *_kinds(row)]):
             found[name].append(at)
     low, high = max(_MIN_ROWS, _MIN_SHARE * len(rows)), _MAX_SHARE * len(rows)
@@ -153,10 +154,10 @@ def _categories(rows: Sequence[PromptRow]) -> set[str]:
     """Columns with a few different short texts."""
     values: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
-        for name, value in _flat(row.columns).items():
+        for name, value in flat_columns(row.columns).items():
             if isinstance(value, str | bool | int) and len(str(value)) <= _MAX_VALUE:
                 values[name][str(value)] += 1
-    answers = {name for name in values if any(_flat(row.columns).get(name) == row.answer
+    answers = {name for name in values if any(flat_columns(row.columns).get(name) == row.answer
                                               for row in rows[:_MIN_ROWS])}  # fmt: skip
     return {name for name, each in values.items() if 1 < len(each) <= _MAX_VALUES} - answers
 
@@ -212,14 +213,3 @@ _SIGNS = {
     "brackets": re.compile(r"[()\[\]{}]"),
     "capital letters": re.compile(r"[A-Z]"),
 }
-
-
-def _flat(columns: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of a row with dotted names."""
-    values: dict[str, Any] = {}
-    for name, value in columns.items():
-        if isinstance(value, Mapping) and value:
-            values |= _flat(value, f"{prefix}{name}.")
-        else:
-            values[f"{prefix}{name}"] = value
-    return values

@@ -91,6 +91,17 @@ def _answer_text(value: object) -> str | None:
     return None if text.strip().casefold() in BLANK_ANSWERS else text
 
 
+def flat_columns(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a row with dotted names, such as `reward_model.ground_truth`."""
+    values: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping) and value:
+            values |= flat_columns(value, f"{prefix}{name}.")
+        else:
+            values[f"{prefix}{name}"] = value
+    return values
+
+
 def conversation_of(value: object) -> tuple[Mapping[str, Any], ...] | None:
     """The messages of a conversation; None if a value is something else."""
     if not isinstance(value, list) or not value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.investigate import investigate, measured_rounding
-from grpodoctor.probe.attribution.variant import Setup
+from grpodoctor.probe.attribution.variant import ColumnMap, Setup, Variant
 from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from tests.probe.attribution.scripted import Scripted, case_of, noisy
@@ -72,3 +73,17 @@ def test_scores_are_kept_on_disk_and_few_in_memory(tmp_path: Path) -> None:
     assert len(runner.loaded) == loads, "nothing is scored twice"
     assert all(np.array_equal(*each) for each in zip(first, again, strict=True))
     assert experiments._read_scores.cache_info().currsize <= 8
+
+
+def test_values_that_depend_on_other_rows_are_never_scored_in_part(tmp_path: Path) -> None:
+    runner = healthy(tmp_path)
+    experiments = Experiments(runner, case_of(runner, SAMPLER, LEARNER))
+    variant = experiments.first()
+    folder, some = experiments.one_of_each_prompt(variant)
+    assert folder is not None
+    assert 0 < some.size < variant.tokens.sampler_N.size
+    rows = ColumnMap(lambda _, column_N: column_N, needs_all=True)
+    whole = Variant(replace(variant.setup, learner_map=rows), variant.tokens)
+    for folder, every in (experiments.one_of_each_prompt(whole), experiments.sub_sample(whole)):
+        assert folder is None
+        assert np.array_equal(every, np.arange(variant.tokens.sampler_N.size))

@@ -15,6 +15,7 @@ from grpodoctor.preflight.answers.stated_answers import final_answer, marked_ans
 from grpodoctor.preflight.answers.written_forms import mixed_separators
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.columns import flat_columns
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.texts.alignment import (
@@ -112,10 +113,12 @@ class MisalignedAnswers(Check):
 
     def _text_ids(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
         """Answers that repeat the text of an id column."""
-        names = [name for name in _flat(rows[0].columns) if _is_id_name(name)]
+        names = [name for name in flat_columns(rows[0].columns) if _is_id_name(name)]
         for name in names:
             equal = [
-                row for row in rows if row.answer and row.answer == _flat(row.columns).get(name)
+                row
+                for row in rows
+                if row.answer and row.answer == flat_columns(row.columns).get(name)
             ]
             if len(rows) >= _MIN_ROWS and len(equal) >= self.min_id_share * len(rows):
                 yield _id_finding(equal, f"row id ({name})", len(equal) / len(rows), len(rows))
@@ -179,7 +182,7 @@ def _id_finding(rows: Sequence[PromptRow], name: str, share: float, total: int) 
 
 def _id_columns(rows: Sequence[PromptRow]) -> list[str]:
     """Columns, also nested ones, with another integer in every row."""
-    names = _flat(rows[0].columns)
+    names = flat_columns(rows[0].columns)
     return [
         name
         for name in names
@@ -196,19 +199,8 @@ def _is_id_name(name: str) -> bool:
     )
 
 
-def _flat(columns: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of a row with dotted names."""
-    values: dict[str, Any] = {}
-    for name, value in columns.items():
-        if isinstance(value, Mapping):
-            values |= _flat(value, f"{prefix}{name}.")
-        else:
-            values[f"{prefix}{name}"] = value
-    return values
-
-
 def _number_at(columns: Mapping[str, Any], name: str) -> float | None:
-    value = _flat(columns).get(name)
+    value = flat_columns(columns).get(name)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     return number_of(value) if isinstance(value, str) else None
@@ -334,7 +326,9 @@ def _outside(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
 def _texts_of(row: PromptRow) -> dict[str, str]:
     """The texts of a row that may belong to its prompt, by the name of their column."""
     own = {row.prompt_column, *_OWN_COLUMNS}
-    texts = {name: _text(value) for name, value in _flat(row.columns).items() if name not in own}
+    texts = {
+        name: _text(value) for name, value in flat_columns(row.columns).items() if name not in own
+    }
     if row.answer and row.answer not in texts.values():
         texts["answer"] = row.answer
     return {name: text for name, text in texts.items() if text}
@@ -398,7 +392,7 @@ def _key_and_solution(row: PromptRow) -> tuple[PromptRow, str, str] | None:
     if key not in options:
         return None
     folded = {letter: f" {' '.join(words_of(text))} " for letter, text in options.items()}
-    for name, value in _flat(row.columns).items():
+    for name, value in flat_columns(row.columns).items():
         if not isinstance(value, str) or name == row.prompt_column or value == row.answer:
             continue
         text = f" {' '.join(words_of(value))} "
@@ -417,7 +411,7 @@ def _answer_and_solution(row: PromptRow) -> tuple[PromptRow, float, float] | Non
 
 def _solution_of(row: PromptRow) -> str | None:
     """The first other text of a row that marks a number as its final answer."""
-    for name, value in _flat(row.columns).items():
+    for name, value in flat_columns(row.columns).items():
         is_other = isinstance(value, str) and value != row.answer and name != row.prompt_column
         if is_other and number_of(marked_answer(value)) is not None:
             return str(value)
