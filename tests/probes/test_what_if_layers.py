@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 import engine_transformers
 from contract import InapplicableError, Processing, Response, Sampling
+from hf.what_if.attention import _per_head
+from hf.what_if.experts import _sources
 
 from tests.probe.plants import planted_engine
 from tests.probe.plants.families import adapter, checkpoint, prompts
@@ -167,6 +169,15 @@ def test_a_change_of_one_operand_equals_the_fault(
     assert np.abs(wanted - plain).max() > 2e-3
     assert np.abs(wanted - edited).max() < 2e-4
     assert list(edit) in [[e["name"], value] for e in engine.what_ifs() for value in e["values"]]
+
+
+def test_all_ranks_may_have_the_experts_or_heads_of_the_last_one() -> None:
+    assert _sources(4, "of the first rank of 2").tolist() == [0, 1, 0, 1]
+    assert _sources(4, "of the last rank of 2").tolist() == [2, 3, 2, 3]
+    keys = torch.arange(4.0).view(1, 4, 1, 1)
+    assert _per_head(keys, 1, "last of 2").flatten().tolist() == [2, 3, 2, 3]
+    with pytest.raises(InapplicableError, match="do not divide among 3 ranks"):
+        _per_head(keys, 1, "first of 3")
 
 
 NEW = (

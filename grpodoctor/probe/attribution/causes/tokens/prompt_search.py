@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.tokens.prompt_ids import PromptIds
@@ -28,6 +28,8 @@ _PROBES = 4
 
 At = tuple[int, int | Sequence[int]]
 """A place, and the token or tokens that a prompt has there."""
+Whole = tuple[str, Any]
+"""What is kept of a whole prompt, such as its `last` tokens, or what stands in its place."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +112,13 @@ def _reads_in_words(variant: Variant) -> str:
     return "the sampler reports the learner's prompt ids, but"
 
 
-def edit_of_all(changes: Iterable[At]) -> Edit:
-    """The edit with these tokens at these places of every prompt."""
+def edit_of_all(changes: Iterable[At | Whole]) -> Edit:
+    """The edit with these changes of every prompt."""
     return _EDIT, json.dumps([list(each) for each in changes])
 
 
-def edit_by_prompt(changes: Mapping[int, Iterable[At]]) -> Edit:
-    """The edit with other tokens at other places of each prompt, by the prompt's number."""
+def edit_by_prompt(changes: Mapping[int, Iterable[At | Whole]]) -> Edit:
+    """The edit with changes of each prompt, by the prompt's number."""
     listed = [[str(number), [list(each) for each in own]] for number, own in changes.items()]
     return _EDIT, json.dumps(listed)
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from grpodoctor.probe.attribution.causes.tokens.prompt_search import (
     OtherPrompts,
     PromptSearch,
+    Whole,
+    edit_by_prompt,
+    edit_of_all,
 )
-from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_gaps import EditGaps, total_gap
 from grpodoctor.probe.attribution.variant import Variant
@@ -31,8 +31,6 @@ _MOST_TOKENS = 200_000
 """Prompt tokens of all those rows: each edit lists them."""
 _CLOSES = 0.05
 """Largest share of the gap that rows may leave: each prompt takes the best of several."""
-
-Change = tuple[str, Any]
 
 
 class WholePrompts(PromptSearch):
@@ -62,16 +60,16 @@ def _cut(experiments: Experiments, variant: Variant) -> tuple[OtherPrompts | Non
         return None, np.inf
     prompts = experiments.sampled_prompts.values()
     changes = list(_cuts(max(map(len, prompts), default=0)))
-    left = gaps.of([_of_all(change) for change in changes])
+    left = gaps.of([edit_of_all([change]) for change in changes])
     best = int(np.argmin(left)) if left else 0
     if not left:
         return None, np.inf
     words = _in_words(changes[best])
-    found = OtherPrompts(_of_all(changes[best]), words, details=(words,), figures={})
+    found = OtherPrompts(edit_of_all([changes[best]]), words, details=(words,), figures={})
     return found, left[best] / whole
 
 
-def _cuts(longest: int) -> Iterator[Change]:
+def _cuts(longest: int) -> Iterator[Whole]:
     sizes = [size for size in _sizes() if size < longest]
     yield from (("last", size) for size in sizes)
     yield from (("first", size) for size in sizes)
@@ -86,11 +84,7 @@ def _sizes() -> list[int]:
     return [*range(1, _ALL_SIZES + 1), *further][:_MOST_SIZES]
 
 
-def _of_all(change: Change) -> Edit:
-    return "prompt_tokens", json.dumps([list(change)])
-
-
-def _in_words(change: Change) -> str:
+def _in_words(change: Whole) -> str:
     how, value = change
     if how == "without":
         part, count = value
@@ -110,9 +104,9 @@ def _of_other_rows(experiments: Experiments, variant: Variant) -> OtherPrompts |
     prompt_N = tokens.prompt_B[tokens.rows_N[at]]
     at_N = {n: tokens.finite_N[at] & (prompt_N == n) for n in map(int, np.unique(prompt_N))}
     setup = variant.setup
-    edits = [(*setup.edits, _by_prompt({n: each[n] for n in at_N})) for each in sets]
+    edits = [(*setup.edits, edit_by_prompt({n: [each[n]] for n in at_N})) for each in sets]
     before = {n: total_gap(base_N, target_N, own_N) for n, own_N in at_N.items()}
-    best: dict[int, tuple[float, Change | None]] = {n: (gap, None) for n, gap in before.items()}
+    best: dict[int, tuple[float, Whole | None]] = {n: (gap, None) for n, gap in before.items()}
     for changes, learner_N in zip(sets, experiments.score_edits(setup, edits, folder), strict=True):
         if learner_N is None:
             continue
@@ -122,14 +116,14 @@ def _of_other_rows(experiments: Experiments, variant: Variant) -> OtherPrompts |
                 best[n] = left, changes[n]
     if sum(left for left, _ in best.values()) > _CLOSES * sum(before.values()):
         return None
-    chosen = {n: change for n, (_, change) in best.items() if change is not None}
+    chosen = {n: [change] for n, (_, change) in best.items() if change is not None}
     words = f"the prompts of other rows in {len(chosen)} of {len(at_N)} rows"
     return OtherPrompts(
-        _by_prompt(chosen), words, details=(words,), figures={"differing": float(len(chosen))}
+        edit_by_prompt(chosen), words, details=(words,), figures={"differing": float(len(chosen))}
     )
 
 
-def _rows(prompts: Mapping[int, Sequence[int]]) -> Iterator[dict[int, Change]]:
+def _rows(prompts: Mapping[int, Sequence[int]]) -> Iterator[dict[int, Whole]]:
     """For all prompts at once: the prompt of a row nearby in place of its own, or before it."""
     numbers = sorted(prompts)
     for far in range(1, min(_ROWS, len(numbers) - 1) + 1):
@@ -140,8 +134,3 @@ def _rows(prompts: Mapping[int, Sequence[int]]) -> Iterator[dict[int, Change]]:
                     number: (how, list(prompts[other]))
                     for number, other in zip(numbers, moved, strict=True)
                 }
-
-
-def _by_prompt(changes: Mapping[int, Change]) -> Edit:
-    listed = [[str(number), [list(change)]] for number, change in changes.items()]
-    return "prompt_tokens", json.dumps(listed)
