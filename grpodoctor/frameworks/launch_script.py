@@ -262,7 +262,7 @@ def _words(line: str) -> list[str]:
 
 
 def _without_substitutions(line: str) -> str:
-    """A line whose `$((…))` are marked as sums, and whose `$(…)` and backticks are one word."""
+    """The line with each `$((…))` marked as a sum, and each command in brackets as one word."""
     line = re.sub(r"`[^`]*`", "$COMMAND", line)
     parts, at = [], 0
     while (start := line.find("$(", at)) >= 0:
