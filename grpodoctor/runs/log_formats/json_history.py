@@ -27,6 +27,9 @@ _NAMES = ("log_history", "history", "logs", "log", "metrics", "steps", "records"
           "learning_curves", "series")  # fmt: skip
 """Usual keys of a history, most likely first."""
 
+_LAST_WORDS = frozenset({"history", "log", "logs", "metrics", "curve", "curves", "records"})
+"""Last words of a key that holds a history, such as `metrics_history`."""
+
 _RUN_NAMES = ("run_name", "name", "tag", "experiment", "run", "run_id", "label", "id",
               "algorithm", "method")  # fmt: skip
 """Keys of a run's name in an object that describes it, the most readable first."""
@@ -97,7 +100,7 @@ class JsonHistory(TrainerState):
         if isinstance(data, dict):
             inner = next((data[name] for name in _NAMES if _is_nested(data.get(name))), None)
             if inner is None:
-                inner = _counting_list(data) or data
+                inner = _counting_list(data) or _named_list(data) or data
             elif isinstance(inner, dict) and _holds_objects(inner):
                 inner = _counting_list(inner) or inner
             return _from_columns(inner) if isinstance(inner, dict) else _from_list(inner)
@@ -115,6 +118,20 @@ def _counting_list(data: dict[str, object], depth: int = 0) -> list[object] | No
         inner = (value for value in data.values() if isinstance(value, dict))
         lists = [found for value in inner if (found := _counting_list(value, depth + 1))]
     return max(lists, key=lambda rows: (_has_reward(rows), len(rows)), default=None)
+
+
+def _named_list(data: dict[str, object]) -> list[object] | None:
+    """The list whose key ends in a word for a history, and whose entries have rewards, not steps.
+
+    The saved state of a trainer often keeps its metrics so, in the order of the steps.
+    """
+    for key, value in data.items():
+        is_named = re.split(r"[_./ -]", key.lower())[-1] in _LAST_WORDS and not is_evaluation(key)
+        if not is_named or not isinstance(value, list) or len(value) < _MIN_ENTRIES:
+            continue
+        if all(isinstance(entry, dict) and _has_reward([entry]) for entry in value):
+            return value
+    return None
 
 
 def _has_reward(rows: list[object]) -> bool:

@@ -43,6 +43,13 @@ def test_labels_and_assignments(line: str, tmp_path: Path) -> None:
     assert row.values["line/acc"] == 0.4
 
 
+def test_the_value_of_a_batch_and_a_fraction_are_no_steps(tmp_path: Path) -> None:
+    lines = [f"Episode: {n}, loss: 5.5, sum of rewards in batch: {n}.25\n" for n in range(4)]
+    rows = rows_of("".join(lines) + "Episode: 4, loss: 5.5, reward: 1, per batch: 7\n", tmp_path)
+    assert [row.values["line/episode"] for row in rows] == [0, 1, 2, 3, 4]
+    assert {row.step for row in rows} == {None}
+
+
 @pytest.mark.parametrize(
     ("line", "step"),
     [

@@ -53,6 +53,19 @@ def test_the_curve_with_rewards_is_the_run_next_to_that_of_the_training_before_i
     assert [row.values["reward_mean"] for row in rows_of(data, tmp_path)] == [0, 0.1, 0.2]
 
 
+def test_the_metrics_of_a_saved_state_need_no_steps(tmp_path: Path) -> None:
+    metrics = [{"mean_reward": row["reward_mean"], "loss": 0.1} for row in ROWS]
+    state = {"step": 3, "metrics_history": metrics, "entropy_history": [0.4, 0.5, 0.6]}
+    assert [row.values["mean_reward"] for row in rows_of(state, tmp_path)] == [0, 0.1, 0.2]
+    assert log_format_of(tmp_path / "history.json") is not None
+
+
+@pytest.mark.parametrize("name", ["problems", "eval_history"])
+def test_objects_with_rewards_under_another_name_are_no_history(name: str, tmp_path: Path) -> None:
+    data = {"model": "m", name: [{"mean_reward": 0.5} for _ in range(4)]}
+    assert not any("mean_reward" in row.values for row in rows_of(data, tmp_path))
+
+
 @pytest.mark.parametrize(
     "data",
     [

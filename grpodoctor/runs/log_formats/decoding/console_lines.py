@@ -100,11 +100,13 @@ _FRAMEWORK_KEYS = 3
 _IN_EPOCH = re.compile(r"[Ee]poch\W{0,3}(\d{1,6})/\d{1,6}\W{1,4}(\d{1,9})/(\d{1,9})")
 _IN_ROLLOUT = re.compile(r"\bRollout\s(\d{1,12})\s(?:Step|Update)\s\d{1,12}:", re.IGNORECASE)
 _LINE_STEP = re.compile(
-    r"\b(?:global_)?(?:step|iter|iteration|update|batch)\b[\s:=#\[(]{0,4}(\d{1,12})(?!\d|/1\b)"
+    r"(?<!\bin )(?<!\bper )\b(?:global_)?(?:step|iter|iteration|update|batch)\b[\s:=#\[(]{0,4}"
+    r"(\d{1,12})(?!\d|/1\b|\.\d{0,40}[1-9])"
     r"|[\[(](\d{1,12})/\d{1,12}[\])]",
     re.IGNORECASE,
 )
-"""A counter up to one, as in `Iter: 1/1, Step: 7/200`, is that of a loop around the steps."""
+"""A counter up to one, as in `Iter: 1/1, Step: 7/200`, is that of a loop around the steps.
+The number behind `sum of rewards in batch:` is a value, and so is a fraction."""
 _STEP_OF_TOTAL = re.compile(
     r"(?<![\w./])(?<!poch )(?<!poch: )(\d{1,12})/\d{1,12}(?: {1,4}\||,| -)", re.IGNORECASE
 )
