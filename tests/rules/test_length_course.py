@@ -36,6 +36,17 @@ def test_length_that_pays_nothing_is_a_warning() -> None:
     assert "tokens" in finding.summary
 
 
+@pytest.mark.parametrize(("last", "severity"), [(650, "info"), (900, "warning")])
+def test_length_that_has_fallen_by_half_of_its_growth_is_a_note(last: float, severity: str) -> None:
+    """A public run that searched with long responses before its reward rose."""
+    grown = ramp(300, 1100, 30, begin=20)
+    length = noisy(lambda step: grown(step) if step < 70 else last, 20, 1)
+    findings = run({LENGTH: length, REWARD: flat()}).findings("LEN004")
+    (finding,) = (each for each in findings if each.active)
+    assert finding.severity == severity
+    assert ("and fell to 6" in finding.summary) == (severity == "info")
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_length_that_pays_is_a_success(seed: int) -> None:
     assert run(growing(noisy(ramp(0.3, 0.6, 60, begin=20), 0.06, seed))).findings("LEN004") == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import RECENT, is_solved, outcome_lost, outcome_metric
 from grpodoctor.rules.shared.trend import (
     OUTCOMES,
@@ -27,7 +27,9 @@ class LengthGrowthWithoutReward(Rule):
 
     What it sees:
         A mean length of at least twice its starting value, while no outcome (reward or accuracy, in
-        training or held out) is above its starting value.
+        training or held out) is above its starting value. A length that has fallen again by more
+        than half of the growth is a note: a public run searched with 300 tokens for twenty steps,
+        and its reward rose once it needed a third of them.
 
     Why it matters:
         Longer reasoning that raises the reward is a success of RL. Length without reward only costs
@@ -95,6 +97,13 @@ class LengthGrowthWithoutReward(Rule):
         text = (
             f"Mean length grew from {start:.0f} to {level:.0f} tokens while {outcome_text(chart)}."
         )
+        peak = series.highest.level if series.highest else level
+        is_receding = level < (start + peak) / 2
+        if is_receding:
+            text = (
+                f"Mean length grew from {start:.0f} to {peak:.0f} tokens without a clear rise "
+                f"in reward, and fell to {level:.0f}."
+            )
         evidence = cite_all(
             chart,
             _LENGTH,
@@ -102,7 +111,9 @@ class LengthGrowthWithoutReward(Rule):
             "length/truncated_rate",
             starts=outcome_start(chart) | {_LENGTH: start},
         )
-        return Sighting("warning", text, evidence, find_onset=began_half_way(series, start))
+        severity: Severity = "info" if is_receding else "warning"
+        onset = began_half_way(series, start)
+        return Sighting(severity, text, evidence, find_onset=onset, ends_severer=is_receding)
 
     def _is_without_reward(self, chart: Chart, growth: float) -> bool:
         """Whether an outcome is logged, and none has risen enough for so much longer responses."""
