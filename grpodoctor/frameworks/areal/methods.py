@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grpodoctor.frameworks.adapter_rank import rank_if_enabled
 from grpodoctor.frameworks.knob_mapping import KnobMapping
+from grpodoctor.frameworks.sampler_precision import sampler_quantized
 from grpodoctor.frameworks.written_settings import (
     Lines,
     NothingToSet,
@@ -130,6 +131,7 @@ FACTS = (
     ),
     KnobMapping("overlong_buffer", "actor.overlong_tokens"),
     KnobMapping("context_length", "vllm.max_model_len"),
+    sampler_quantized("vllm.quantization", "sglang.quantization"),
     KnobMapping("dual_clip", "actor.c_clip"),
     KnobMapping(
         "lora_rank",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grpodoctor.frameworks.combined_settings import count_only, is_count, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
+from grpodoctor.frameworks.sampler_precision import sampler_quantized
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
     Option,
@@ -257,6 +258,7 @@ FACTS = (
     ),
     KnobMapping("context_length", "generator.inference_engine.engine_init_kwargs.max_model_len"),
     KnobMapping("staleness_limit", "trainer.fully_async.max_staleness_steps"),
+    sampler_quantized("generator.inference_engine.engine_init_kwargs.quantization"),
     KnobMapping("lora_rank", "trainer.policy.model.lora.rank", default=0),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grpodoctor.frameworks.combined_settings import count_only, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping
+from grpodoctor.frameworks.sampler_precision import sampler_quantized
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
     SettingLine,
@@ -135,6 +136,7 @@ FACTS = (
     KnobMapping("context_length", "rollout_max_context_len"),
     KnobMapping("router_loss", "moe_aux_loss_coeff"),
     KnobMapping("dual_clip", "eps_clip_c"),
+    sampler_quantized("sglang_quantization"),
     KnobMapping("lora_rank", "lora_rank", default=0),
     KnobMapping("old_logprobs", "use_rollout_logprobs", read={True: "sampler", False: "recompute"}),
 )
