@@ -49,6 +49,7 @@ METHODS = (
         values={True: {"actor.adv_norm.mean_level": "batch", "actor.adv_norm.std_level": "batch"}},
     ),
     KnobMapping("kl_estimator", "actor.kl_estimator"),
+    KnobMapping("no_kl_in_reward", "actor.kl_ctl", write=0.0),
     KnobMapping("kl_in_reward", "actor.kl_ctl", enabled_by={"actor.kl_estimator": "k1"}),
     KnobMapping(
         "loss",

@@ -84,6 +84,7 @@ METHODS = (
         values={"k3": NothingToSet("ms-swift always uses k3")},
         write=Unsupported("the estimator is always k3"),
     ),
+    KnobMapping("no_kl_in_reward", "kl_in_reward", write=False),
     KnobMapping("kl_in_reward", "beta", enabled_by={"kl_in_reward": True}),
     KnobMapping(
         "loss",

@@ -49,6 +49,7 @@ def _read_staleness(setting: Setting, settings: Settings) -> Setting | None:
 
 METHODS = (
     KnobMapping("kl_estimator", "loss_fn.reference_policy_kl_type"),
+    KnobMapping("no_kl_in_reward", "loss_fn.use_kl_in_reward", write=False),
     KnobMapping(
         "kl_in_reward",
         "loss_fn.reference_policy_kl_penalty",

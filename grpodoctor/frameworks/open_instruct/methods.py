@@ -41,6 +41,7 @@ def _cap(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
 
 METHODS = (
     KnobMapping("kl_estimator", "kl_estimator", values={"k1": 0, "k2": 1, "k3": 2}),
+    KnobMapping("no_kl_in_reward", write=NothingToSet("--beta is a weight in the loss only")),
     KnobMapping("kl_in_reward", write=Unsupported("--beta is a weight in the loss")),
     KnobMapping("loss", values={"cispo": "cispo"}),
     KnobMapping(

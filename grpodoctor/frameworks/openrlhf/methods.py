@@ -57,6 +57,7 @@ METHODS = (
         "algo.kl.init_coef",
         enabled_by={"algo.kl.use_loss": True, "algo.kl.estimator": "k3"},
     ),
+    KnobMapping("no_kl_in_reward", "algo.kl.use_loss", write=True),
     KnobMapping(
         "kl_in_reward",
         "algo.kl.init_coef",

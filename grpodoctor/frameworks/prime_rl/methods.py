@@ -40,6 +40,9 @@ METHODS = (
     KnobMapping("divergence_limit", write=_limit),
     KnobMapping("drift_penalty", f"{_LOSS}.kl_tau"),
     KnobMapping(
+        "no_kl_in_reward", write=NothingToSet("prime-rl has no KL penalty to a reference model")
+    ),
+    KnobMapping(
         "kl_in_reward",
         write=Unsupported("trainer.loss.kl_tau pulls toward the sampler, not a reference"),
     ),

@@ -86,6 +86,7 @@ METHODS = (
         values={"k3": NothingToSet("the KL loss always is k3")},
         write=Unsupported("the KL loss always is k3"),
     ),
+    KnobMapping("no_kl_in_reward", "add_token_level_kl", write=False),
     KnobMapping(
         "kl_in_reward",
         "init_kl_coef",

@@ -98,6 +98,7 @@ METHODS = (
     KnobMapping("whitened_advantages", write=NothingToSet("SkyRL always whitens GAE advantages")),
     KnobMapping("divergence_limit", write=_limit),
     KnobMapping("kl_estimator", f"{_ALGORITHM}.kl_estimator_type"),
+    KnobMapping("no_kl_in_reward", f"{_ALGORITHM}.use_kl_in_reward", write=False),
     KnobMapping(
         "kl_in_reward",
         f"{_ALGORITHM}.kl_loss_coef",

@@ -61,6 +61,7 @@ METHODS = (
     KnobMapping("value_clip", "value_clip"),
     KnobMapping("whitened_advantages", "normalize_advantages"),
     KnobMapping("kl_estimator", "kl_loss_type", values={"k3": "low_var_kl"}),
+    KnobMapping("no_kl_in_reward", "kl_coef", write=0.0),
     KnobMapping(
         "kl_in_reward",
         "kl_coef",

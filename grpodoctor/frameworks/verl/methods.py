@@ -120,6 +120,7 @@ def _limit(bound: Setting, _: Settings) -> tuple[SettingLine, ...]:
 
 METHODS = (
     KnobMapping("divergence_limit", write=_limit),
+    KnobMapping("no_kl_in_reward", "algorithm.use_kl_in_reward", write=False),
     KnobMapping(
         "kl_in_reward",
         "algorithm.kl_ctrl.kl_coef",
