@@ -25,7 +25,7 @@ _PREFERENCE_LOSSES = (
 )  # fmt: skip
 """Values of `loss_type` in TRL's DPOConfig, CPOConfig and KTOConfig."""
 
-_NAMES = {
+_NAMES: dict[Setting, str] = {
     **dict.fromkeys(("dpo", "kto", "orpo", "simpo", "cpo", "ipo"), PREFERENCES),
     **dict.fromkeys(("sft", "pt"), SFT),
     **dict.fromkeys(("gkd", "opd"), DISTILLATION),
