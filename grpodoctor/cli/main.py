@@ -23,7 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from grpodoctor import __version__
-from grpodoctor.cli.help_text import describe, reflowed
+from grpodoctor.cli.help_text import describe, reflowed, without_negative_flags
 from grpodoctor.errors import ConfigError, GrpodoctorError, InputError
 
 COMMANDS = {
@@ -65,6 +65,8 @@ _LOG_NAMES = frozenset({"log_format", "framework"})
 
 _COLLECT_EVERY = 100_000
 """Objects created between two runs of the garbage collector; more than `check` of a log creates."""
+_NARROWEST = 20
+"""Least width that errors are wrapped at."""
 _DEFECT = 3
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
@@ -170,6 +172,10 @@ def _refuse_empty_path(parameter: Any, value: Any) -> None:
 class _Command(_FewConversions, TyperCommand):
     """A command of the program."""
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        without_negative_flags(self.get_params(ctx))
+        super().format_help(ctx, formatter)
+
 
 class _LazyCommands(_FewConversions, TyperGroup):
     """Imports a command when it is called, and maps exceptions to exit codes.
@@ -182,6 +188,10 @@ class _LazyCommands(_FewConversions, TyperGroup):
         args = [name, *args[1:]]
         if name in COMMANDS:
             self.commands[name] = _load(name)
+        elif not name.startswith("-"):
+            from grpodoctor.cli.unknown_command import unknown_command
+
+            raise unknown_command(args, COMMANDS)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -259,10 +269,17 @@ def _choices_of(hint: Any) -> tuple[str, ...]:
 
 
 def _complain(error: GrpodoctorError) -> None:
-    """Print an error as one line on stderr, without control characters."""
+    """Print an error on stderr, without control characters: as one line, wrapped on a terminal."""
     from grpodoctor.support.safe_text import plain
 
-    print(f"error: {plain(str(error))}", file=sys.stderr)
+    text = f"error: {plain(str(error))}"
+    if sys.stderr.isatty():
+        from shutil import get_terminal_size
+        from textwrap import fill
+
+        width = max(get_terminal_size().columns, _NARROWEST)
+        text = fill(text, width, break_long_words=False, break_on_hyphens=False)
+    print(text, file=sys.stderr)
 
 
 def _report_defect(error: Exception) -> None:

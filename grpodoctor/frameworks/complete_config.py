@@ -9,8 +9,10 @@ from typing import Any
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.knob_mapping import KnobTable, OutOfRange
+from grpodoctor.frameworks.launch_command import FRAMEWORK_KEY, LIKELY_FRAMEWORK_KEY
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.frameworks.run_config import flattened
+from grpodoctor.frameworks.training_method import other_method
 from grpodoctor.vocabulary.knobs import Setting
 
 
@@ -27,6 +29,8 @@ class CompleteConfig:
     """The framework's values of knobs that the config does not contain."""
     out_of_range: tuple[OutOfRange, ...] = ()
     """Settings outside the range of their knob; `knobs` and `facts` lack them."""
+    other_method: str = ""
+    """What the config trains by, if it is not reinforcement learning."""
 
     def settings(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """All known settings, given the knobs in force."""
@@ -60,6 +64,7 @@ def complete_config(
         table.read_facts(settings, changes),
         _certain_defaults(table, settings),
         table.out_of_range(settings),
+        other_method(framework.name, settings),
     )
 
 
@@ -90,17 +95,25 @@ def _has_section(sections: set[str], wanted: str) -> bool:
 
 
 def framework_of_config(settings: Mapping[str, Setting]) -> Framework:
-    """The framework whose keys a config contains: those of knobs, and those of facts if it ties.
+    """The framework of a config.
+
+    It is the one that the command of a launch script names; otherwise the one whose keys the config
+    contains: those of knobs, and those of facts if it ties.
 
     Raises:
         ConfigError: if it contains those of none, or equally many of several.
     """
+    named = find_framework(str(settings.get(FRAMEWORK_KEY, "")), configurable_frameworks())
+    if named is not None:
+        return named
     counts = [
         (each, (each.knobs.count_keys(settings), each.knobs.count_fact_keys(settings)))
         for each in configurable_frameworks()
     ]
     most = max(count for _, count in counts)
     likely = [framework for framework, count in counts if count == most]
+    by_command = [each for each in likely if each.name == settings.get(LIKELY_FRAMEWORK_KEY)]
+    likely = by_command or likely
     if most[0] == 0 or len(likely) > 1:
         names = ", ".join(framework.name for framework in likely)
         raise ConfigError(

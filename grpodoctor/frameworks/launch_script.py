@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from grpodoctor.frameworks.launch_command import Launch, launch_of
 from grpodoctor.vocabulary.knobs import Setting
 
 SCRIPT_SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch")
@@ -44,6 +45,8 @@ _LONGEST_QUOTE = 500
 _DEEPEST = 16
 """Defaults that may contain each other."""
 _MOST_WORDS = 10_000
+_MOST_COMMANDS, _MOST_NAMED = 200, 100
+"""Commands, and words of each, that may name the framework."""
 _LONGEST = 4_000
 """Characters of a value."""
 _UNKNOWN = "\x05"
@@ -58,16 +61,25 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 
+def launch_of_script(text: str) -> Launch | None:
+    """The framework and the method that a command of a script names; None if none does."""
+    return launch_of(_read(text).commands)
+
+
+def _read(text: str) -> _Script:
+    script = _Script()
+    for line in _logical_lines(text):
+        script.read(line)
+    return script
+
+
 def settings_of_script(text: str) -> dict[str, Setting]:
     """The options and overrides of all commands in a script: `--key value` and `key=value`.
 
     Dashes of an option become underscores, as in the framework's own names. A key that gets several
     values, such as in two branches, has all of them as one text.
     """
-    script = _Script()
-    for line in _logical_lines(text):
-        script.read(line)
-    return {key: _value(values) for key, values in script.found.items()}
+    return {key: _value(values) for key, values in _read(text).found.items()}
 
 
 @dataclass(slots=True)
@@ -78,6 +90,8 @@ class _Script:
     arrays: dict[str, list[str]] = field(default_factory=dict)
     found: dict[str, list[str]] = field(default_factory=dict)
     """The values that commands gave each key, in their order."""
+    commands: list[list[str]] = field(default_factory=list)
+    """The words of the commands that start something."""
     depth: int = 0
     """Blocks around the current line that the script may not run, or run more than once."""
     filling: str = ""
@@ -126,7 +140,7 @@ class _Script:
             assigned.append(match)
             words.pop(0)
         if words:
-            self._read_arguments(words[1:])  # assignments before a command are its environment
+            self._read_command(words)  # assignments before a command are its environment
             return
         for match in assigned:
             self._assign(match[1], match[2])
@@ -137,8 +151,11 @@ class _Script:
             value = f"${name}"  # known only to a run of the script
         self.variables[name] = value.replace("$", _UNKNOWN)[:_LONGEST]
 
-    def _read_arguments(self, words: Sequence[str]) -> None:
-        arguments = deque(islice(self._spliced(words), _MOST_WORDS))
+    def _read_command(self, words: Sequence[str]) -> None:
+        spliced = list(islice(self._spliced(words), _MOST_WORDS))
+        if len(self.commands) < _MOST_COMMANDS:
+            self.commands.append([self._expanded(word) for word in spliced[:_MOST_NAMED]])
+        arguments = deque(spliced[1:])
         while arguments:
             word = arguments.popleft()
             if flag := _FLAG.fullmatch(word):

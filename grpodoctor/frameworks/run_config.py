@@ -12,7 +12,16 @@ from typing import Any, TypeGuard
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.launch_script import SCRIPT_SUFFIXES, settings_of_script
+from grpodoctor.frameworks.launch_command import (
+    FRAMEWORK_KEY,
+    LIKELY_FRAMEWORK_KEY,
+    METHOD_KEY,
+)
+from grpodoctor.frameworks.launch_script import (
+    SCRIPT_SUFFIXES,
+    launch_of_script,
+    settings_of_script,
+)
 from grpodoctor.support.files.regular_files import files_below, read_regular
 from grpodoctor.support.toml_text import parse_toml
 from grpodoctor.vocabulary.knobs import Setting
@@ -254,7 +263,7 @@ def _unwrapped(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _parse(path: Path, text: str) -> object:
     if path.suffix in SCRIPT_SUFFIXES:
-        return settings_of_script(text) or None
+        return _of_script(text) or None
     if path.suffix == ".toml":
         return parse_toml(text)
     if path.suffix in (".yaml", ".yml"):
@@ -266,6 +275,16 @@ def _parse(path: Path, text: str) -> object:
         except yaml.YAMLError as error:
             raise ValueError(str(error)) from None
     return json.loads(text)
+
+
+def _of_script(text: str) -> dict[str, Setting]:
+    """The settings of a launch script, with the framework and the method that it names."""
+    settings, launch = settings_of_script(text), launch_of_script(text)
+    if not settings or launch is None:
+        return settings
+    named = {FRAMEWORK_KEY: launch.framework} if launch.is_certain else {}
+    named |= {LIKELY_FRAMEWORK_KEY: launch.framework} if not launch.is_certain else {}
+    return settings | named | ({METHOD_KEY: launch.method} if launch.method else {})
 
 
 def flattened(settings: Mapping[str, Any]) -> list[tuple[str, Setting]]:

@@ -41,6 +41,7 @@ METHOD_SETTINGS: Mapping[str, str] = {
     "kl_in_reward": "Weight of the KL penalty in the reward, estimated with k1.",
     "lopti": "Probability below which tokens are updated first.",
     "mask_tool_tokens": "Tokens of tools and environments stay out of the loss.",
+    "no_kl_in_reward": "No KL penalty in the reward; the one in the loss stays.",
     "no_repetition_penalty": "Sampling without a penalty on repeated tokens.",
     "pass_rate_filter": "Prompts with a pass rate of 20 to 80 % only.",
     "repetition_penalty": "Largest penalty on repeated 3-grams in the reward.",

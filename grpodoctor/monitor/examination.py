@@ -42,7 +42,11 @@ MAX_DAMAGE = 50
 MAX_TREATMENTS = 500
 """Number of journal lines kept: the latest ones."""
 
-_WEIGHT_FACTS = ("lora_rank", "pretrained_model")
+_ADVICE_FACTS = (
+    "lora_rank", "pretrained_model", "batch_responses", "update_responses", "learner_devices",
+    "device_responses",
+)  # fmt: skip
+"""Facts of the config that remedies depend on."""
 
 _MAX_PROBE_DAMAGE = 3
 _MAX_EARLIER_RUNS = 20
@@ -264,15 +268,15 @@ class Examination:
     def advice_source(self) -> AdviceSource:
         """What the remedies depend on, at the current step."""
         return AdviceSource(
-            knobs={**self._weight_facts(), **self._known_knobs()},
+            knobs={**self._advice_facts(), **self._known_knobs()},
             framework=self.manifest.framework,
             readings=recent_readings(self.engine.chart),
             model=self.manifest.model,
             has_config=self._has_config(),
         )
 
-    def _weight_facts(self) -> dict[str, Setting]:
-        """Which weights are trained, as far as it is known.
+    def _advice_facts(self) -> dict[str, Setting]:
+        """Which weights are trained, and how a batch is divided, as far as it is known.
 
         Without a config, only a framework that trains adapters by default is known to.
         """
@@ -281,7 +285,7 @@ class Examination:
             framework = find_framework(self.manifest.framework, configurable_frameworks())
             defaults = framework.knobs.read_facts({}) if framework else {}
             facts = {name: value for name, value in defaults.items() if value}
-        return {name: facts[name] for name in _WEIGHT_FACTS if name in facts}
+        return {name: facts[name] for name in _ADVICE_FACTS if name in facts}
 
     def _has_config(self) -> bool:
         """Whether the run's config was found. A run of our own recorder has its knobs instead."""

@@ -84,6 +84,8 @@ class Vital:
     """Why the metric does not apply to this run; empty if it does."""
     level_change: LevelChange | None = None
     """The first and the latest level, which reports print; None without two readings."""
+    course: tuple[float, ...] = ()
+    """The whole run, oldest first: its readings, or means of successive ones if they are many."""
 
 
 def vital_signs(chart: Chart, readings: int = HISTORY) -> list[Vital]:
@@ -129,6 +131,7 @@ def _vital(chart: Chart, label: str, metric: str, readings: int) -> Vital:
         trend=_trend(history, start.level, start.spread) if start else "unknown",
         why_not=_NOT_COMPUTED if _is_not_computed(metric, series) else why_not,
         level_change=level_change_of(chart, metric),
+        course=tuple(series.course()),
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from grpodoctor.frameworks.complete_config import framework_of_config
 from grpodoctor.frameworks.registry import configurable_framework_named
 from grpodoctor.frameworks.run_config import flattened, read_file
+from grpodoctor.frameworks.training_method import other_method
 from grpodoctor.frameworks.written_settings import SettingLine
 from grpodoctor.monitor.advice import advice_for
 from grpodoctor.preflight.inputs.stop_strings import stop_strings
@@ -72,18 +73,26 @@ def check_config(
         )
         for finding in result.findings
     )
+    undecided = (
+        UnfinishedCheck(rule.code, rule.name, result.undecided[rule.code], _ADD_SETTING)
+        for rule in rules
+        if rule.code in result.undecided
+    )
     return ConfigResults(
         findings,
         result.quiet,
-        tuple(
-            UnfinishedCheck(rule.code, rule.name, result.undecided[rule.code], _ADD_SETTING)
-            for rule in rules
-            if rule.code in result.undecided
-        ),
+        (*_of_another_method(framework.name, config), *undecided),
         framework=framework.name,
         settings=result.settings,
         stop_strings=stop_strings(settings),
     )
+
+
+def _of_another_method(framework: str, config: Mapping[str, Setting]) -> Iterator[UnfinishedCheck]:
+    """That the config is not judged, if it is one of DPO, supervised fine-tuning or the like."""
+    if method := other_method(framework, config):
+        why = f"the config is of {method}, and these rules judge reinforcement learning"
+        yield UnfinishedCheck("CFG", "configuration", why, "pass the config of an RL run")
 
 
 def _check_finding(finding: Finding, result: LintResult, framework: str) -> CheckFinding:

@@ -10,18 +10,22 @@ import base64
 import gzip
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from grpodoctor.report.plotly_bundle import bundle_for
 from grpodoctor.report.references import linked_reference
 from grpodoctor.report.view import Chart, Charts, View, code_parts, full_blocks, spans
 from grpodoctor.support.safe_text import plain
+
+_WORD_ENDS = re.compile(r"(?<=\w)([/_.]+)(?=[A-Za-z])")
+"""Where a new word begins in a name such as `mismatch/prob_diff_mean` or `trainer.rollout.n`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["breakable"] = breakable
     environment.filters["code_parts"] = code_parts
     environment.filters["full"] = full_blocks
     environment.filters["spans"] = spans
@@ -78,6 +83,16 @@ def _environment() -> Environment:
 def _finalize(value: Any) -> Any:
     """Remove control characters from every text that a template prints; Jinja escapes the rest."""
     return value if isinstance(value, Markup) or not isinstance(value, str) else _visible(value)
+
+
+def breakable(text: str) -> Markup:
+    """Text in which a browser may start a new line within long names, but not within their words.
+
+    Metrics, settings and paths are longer than a narrow window. The break opportunities add no
+    character to a text that is copied.
+    """
+    escaped = str(escape(_visible(text)))
+    return Markup(_WORD_ENDS.sub(r"\1<wbr>", escaped))  # noqa: S704 - escaped above
 
 
 def _visible(text: str) -> str:

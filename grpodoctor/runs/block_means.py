@@ -35,6 +35,11 @@ class BlockMeans:
         """Readings that the blocks cover."""
         return len(self.means) * self.size + self._seen
 
+    @property
+    def pending(self) -> int:
+        """The latest of these readings, which fill no block yet."""
+        return self._seen
+
     def take(self, values: Sequence[float], total: float) -> bool:
         """Add readings with a finite sum within the current block, the usual case of a long run.
 

@@ -311,6 +311,19 @@ class Series:
             values += latest[max(0, begin - len(blocks)) :]
         return values
 
+    def course(self) -> list[float]:
+        """All readings of the run, oldest first, or means of successive ones if they are many.
+
+        NaN and infinite readings stay in a short run; a mean ignores them.
+        """
+        size, means = self.blocks.size, self.blocks.means.tolist()
+        latest = self.tail(self.blocks.pending + self._unblocked)
+        if size == 1:
+            return [*means, *latest]
+        parts = (latest[begin : begin + size] for begin in range(0, len(latest), size))
+        finite = ([value for value in part if math.isfinite(value)] for part in parts)
+        return [*means, *(sum(part) / len(part) for part in finite if part)]
+
     @property
     def readings(self) -> int:
         """Readings since the start of the run."""

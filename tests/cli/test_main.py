@@ -148,7 +148,7 @@ def test_wrong_usage_exits_with_2_and_no_traceback(arguments):
 
 
 def test_a_similar_name_is_suggested():
-    assert "'check'" in run("chekc").stderr
+    assert "did you mean check?" in run("chekc").stderr
 
 
 def test_a_closed_pipe_is_silent():

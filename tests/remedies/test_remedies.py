@@ -56,6 +56,7 @@ IDS = {
     "clip-cov",
     "clip-higher",
     "dcpo",
+    "divisible-batch",
     "dppo",
     "dr-grpo",
     "drop-failed-rollouts",
@@ -76,6 +77,7 @@ IDS = {
     "icepop",
     "keep-checkpoint",
     "kl-cov",
+    "kl-in-loss-only",
     "kl-penalty",
     "larger-batch",
     "larger-groups",
@@ -127,6 +129,11 @@ _WHOLE_CLIP: dict[str, Setting] = {
     "clip_high": 4e-4,
     "aggregation": "sequence-mean",
 }
+
+
+_SIZES = ("group_size", "batch_responses", "update_responses", "learner_devices",
+          "device_responses")  # fmt: skip
+_SET = ("prompts_per_batch", "updates_per_batch")
 
 
 def test_the_mean_length_is_no_limit_where_a_part_of_the_responses_ends() -> None:
@@ -281,6 +288,22 @@ def test_every_change_is_in_bounds_and_changes_something(
         ("smaller-kl-penalty", {"kl_coefficient": 0.5}, {"kl_coefficient": 0.001}),
         ("smaller-kl-penalty", {"kl_coefficient": 0.001}, {}),
         ("kl-penalty", {"kl_coefficient": 0.04}, {"kl_coefficient": 0.08}),
+        *(
+            (
+                "divisible-batch",
+                dict(zip(_SIZES, sizes, strict=True)),
+                dict(zip(_SET, to, strict=False)),
+            )
+            for sizes, to in (
+                ((5, 300, 300, 8, 0), (64, 1)),  # 60 prompts of 5 on 8 devices
+                ((8, 512, 1024, 0, 0), (64, 1)),
+                ((8, 512, 192, 0, 0), (72, 3)),
+                ((5, 320, 320, 8, 16), (128, 1)),  # 16 responses in each pass of a device
+                ((8, 512, 256, 8, 4), ()),
+                ((1, 7, 7, 4, 0), (8, 1)),
+            )
+        ),
+        ("divisible-batch", {"batch_responses": 512, "update_responses": 1024}, {}),
         (
             "soft-overlong",
             {"overlong": "none", "overlong_buffer": 4, "max_length": 20480},

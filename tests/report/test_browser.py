@@ -103,6 +103,29 @@ def test_a_narrow_window_cuts_no_setting_and_does_not_scroll_sideways(
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
+_BROKEN_WORDS = """() => {
+  const broken = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; (node = walker.nextNode());) {
+    const element = node.parentElement;
+    if (element.closest("script,svg,.chart,article.sample") || !element.checkVisibility()) continue;
+    for (const match of node.data.matchAll(/[A-Za-z]{2,24}/g)) {
+      const range = document.createRange();
+      range.setStart(node, match.index);
+      range.setEnd(node, match.index + match[0].length);
+      if (range.getClientRects().length > 1) broken.push(match[0]);
+    }
+  }
+  return broken;
+}"""
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_no_word_is_broken_over_two_lines(chromium: Any, report: Path, width: int) -> None:
+    page = Visit(chromium, report, viewport={"width": width, "height": 900}).open().page
+    assert page.locator("code").count() > 10
+    assert page.evaluate(_BROKEN_WORDS) == []
+
+
 def test_zooming_one_chart_zooms_all(chromium: Any, report: Path) -> None:
     visit = Visit(chromium, report).open()
     before = visit.ranges()

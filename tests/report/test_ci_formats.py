@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -11,9 +12,11 @@ from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.report import text
 from grpodoctor.report.ci import github, junit, sarif
 from grpodoctor.report.run.comparison_view import view_of_runs, worst_first
+from grpodoctor.report.run.finding_view import first_steps
 from grpodoctor.report.run.view import view_of
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.entropy.entropy_explosion import EntropyExplosion
+from grpodoctor.support.safe_text import plain
 from tests.report.simulated import HOSTILE, record_run
 
 
@@ -74,7 +77,7 @@ def test_junit_counts_its_cases(reports, sick):
     failed = {
         case.get("name").split()[0]
         for case in suites[2].findall("testcase")
-        if case.find("failure") is not None
+        if case.get("name") != "verdict" and case.find("failure") is not None
     }
     loud = {each.code for each in sick.findings if each.severity != "info"}
     over = {each.code for each in sick.findings if each not in sick.diagnosis.counted}
@@ -82,10 +85,43 @@ def test_junit_counts_its_cases(reports, sick):
     assert len(failed) > 5
     assert suites[0].get("failures") == "0"
     remedies = sick.findings[0].remedies
-    failures = [each.text for each in suites[2].iter("failure")]
+    failures = [each.text for each in suites[2].iter("failure") if each.get("type") != "sick"]
     assert any(f"remedy {remedies[0]}: " in each for each in failures)
     for each in failures:
         assert re.search(r"\nmore: grpodoctor rule [A-Z]{3}\d{3}$", each)
+
+
+def test_the_verdict_is_stated_once_with_its_fix_in_each_format(reports, sick):
+    line, fix = plain(sick.diagnosis.verdict.line), [each.commented for each in first_steps(sick)]
+    assert fix
+
+    root = ET.fromstring(junit.render(reports))  # noqa: S314 - our own document
+    cases = [case for case in root.iter("testcase") if case.get("name") == "verdict"]
+    outcomes = [[child.tag for child in case] for case in cases]
+    assert outcomes == [[], [], ["failure"]]  # healthy, too short, sick
+    (failure,) = cases[2]
+    assert (failure.get("message"), failure.text) == (line, "\n".join([line, *fix]))
+
+    verdict, *others = github.render([sick]).splitlines()
+    assert verdict.startswith("::error ")
+    assert verdict.endswith("%0A".join(["", *fix]).replace("\n", "%0A"))
+    assert not any(fix[0] in each for each in others)
+
+    (run,) = sarif.to_json(reports)["runs"]
+    texts = [each["message"]["text"] for each in run["results"]]
+    assert texts.count("\n".join([line, *fix])) == 1
+    assert sum(fix[0] in each for each in texts) == 1
+
+
+def test_a_sick_run_whose_fault_is_over_has_a_result_that_counts(sick):
+    over = tuple(
+        replace(each, cause=replace(each.cause, active=False), symptoms=())
+        for each in sick.diagnosis.problems[:1]
+    )
+    report = replace(sick, diagnosis=replace(sick.diagnosis, problems=over))
+    assert report.diagnosis.counted == ()
+    (result,) = sarif.to_json([report])["runs"][0]["results"]
+    assert result["level"] == {"critical": "error"}.get(over[0].cause.severity, "warning")
 
 
 def test_github_commands_are_one_line_each_and_cannot_be_forged(reports):

@@ -185,10 +185,22 @@ def test_remedies_are_spelled_for_the_framework_asked_for(sick):
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("mismatch/prob_diff_mean", "mismatch/<wbr>prob_<wbr>diff_<wbr>mean"),
+        ("a.rollout.n=8 # <b> & 0.25", "a.<wbr>rollout.<wbr>n=8 # &lt;b&gt; &amp; 0.25"),
+        ("Fell from .5 to 1/4.\x1b[31m", "Fell from .5 to 1/4."),
+    ],
+)
+def test_long_names_may_break_between_their_words(name, shown):
+    assert html.breakable(name) == shown
+
+
 @pytest.mark.parametrize("render", [text.render, markdown.render, html.render])
 def test_every_format_shows_every_finding_with_its_remedies(render, sick):
     data = replay(sick)
-    rendered = render(view_of(data, verbose=True))
+    rendered = render(view_of(data, verbose=True)).replace("<wbr>", "")
     assert len(data.report.findings) >= 3
     for finding in data.report.findings:
         assert finding.code in rendered

@@ -244,8 +244,9 @@ class Patient:
         rules: Sequence[Rule] | None = None,
         knobs: Mapping[str, Setting] | None = None,
         framework: str = "grpodoctor",
+        config: Mapping[str, Setting] | None = None,
     ) -> None:
-        manifest = Manifest(knobs=dict(knobs or {}), framework=framework)
+        manifest = Manifest(knobs=dict(knobs or {}), framework=framework, config=dict(config or {}))
         self.engine = Engine(all_rules() if rules is None else rules, manifest)
         self.changes: list[tuple[int, Change]] = []
         for record in records:

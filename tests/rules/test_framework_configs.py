@@ -8,6 +8,7 @@ import pytest
 
 from grpodoctor.frameworks.complete_config import framework_of_config
 from grpodoctor.frameworks.registry import configurable_framework_named
+from grpodoctor.frameworks.sampler_precision import PRINTED_QUANTIZATION
 from grpodoctor.frameworks.settings import framework_settings
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.engine import Engine
@@ -304,6 +305,28 @@ def test_a_usual_config_of_each_framework_raises_no_alarm(
     result = lint(framework, config, knobs)
     assert [f.code for f in result.findings if f.severity != "info"] == []
     assert result.quiet, "no rule could look"
+
+
+QUANTIZATION: list[tuple[str, str]] = [
+    ("verl", f"{ROLLOUT}.quantization"),
+    ("verl", f"{ROLLOUT}.engine_kwargs.vllm.quantization"),
+    ("roll", "actor_infer.strategy_args.strategy_config.quantization"),
+    ("slime", "sglang_quantization"),
+    ("skyrl", "generator.inference_engine.engine_init_kwargs.quantization"),
+    ("prime-rl", "inference.vllm.quantization"),
+    ("nemo-rl", "policy.generation.vllm_cfg.precision"),
+    ("ms-swift", "vllm_quantization"),
+    ("areal", "sglang.quantization"),
+    *((name, PRINTED_QUANTIZATION) for name in ("verl", "openrlhf", "open-instruct", "areal")),
+]
+
+
+@pytest.mark.parametrize(("framework", "key"), QUANTIZATION)
+def test_a_quantized_sampler_is_known_from_its_setting(framework: str, key: str) -> None:
+    table = configurable_framework_named(framework).knobs
+    for value, is_quantized in (("fp8", True), ("awq", True), ("None", False), ("bfloat16", False)):
+        assert table.read_facts({key: value})["sampler_quantized"] is is_quantized
+    assert "sampler_quantized" not in table.read_facts({})
 
 
 def test_every_fact_is_read_by_a_rule_and_found_in_a_config() -> None:

@@ -20,9 +20,11 @@ def run(
     count: int = 60,
     knobs: dict[str, Setting] | None = None,
     framework: str = "verl",
+    config: dict[str, Setting] | None = None,
 ) -> Patient:
     level: dict[str, Curve] = {"reward/mean": noisy(0.4, 0.03, 9)}
-    return Patient(steps(count, {**level, **curves}), knobs=knobs, framework=framework)
+    records = steps(count, {**level, **curves})
+    return Patient(records, knobs=knobs, framework=framework, config=config)
 
 
 def growing(step: int) -> float:
@@ -53,6 +55,26 @@ def test_a_gap_that_the_first_step_has_is_one_of_the_distribution() -> None:
     assert "from the first step on: compare temperature" in finding.summary
     assert finding.remedies[0] == "one-temperature"
     assert "sync-sampler" not in finding.remedies
+
+
+@pytest.mark.parametrize(
+    ("correction", "first"), [("none", "tis"), ("tis_token", "higher-precision-sampler")]
+)
+@pytest.mark.parametrize("level", [0.05, 0.16])
+def test_a_gap_of_a_quantized_sampler_is_one_of_its_precision(
+    level: float, correction: str, first: str
+) -> None:
+    finding = run(
+        {LOGPROB: noisy(level, 0.004, 1)},
+        knobs={"old_logprobs": "recompute", "correction": correction},
+        config={"actor_rollout_ref.rollout.quantization": "fp8"},
+    ).finding("MIS001")
+    assert finding.remedies[0] == first
+    if finding.severity != "info":  # a correction that holds makes it one
+        assert "from the first step on: the sampler is quantized" in finding.summary
+        assert finding.remedies.index(first) < finding.remedies.index("one-temperature")
+    plain = run({LOGPROB: noisy(level, 0.004, 1)}, knobs={"correction": correction})
+    assert "higher-precision-sampler" not in plain.finding("MIS001").remedies
 
 
 @pytest.mark.parametrize(("name", "level"), [(LOGPROB, 1.9), (PROB, 0.31)])

@@ -23,6 +23,23 @@ def series(values: list[float]) -> Series:
     return result
 
 
+@pytest.mark.parametrize("count", [1, 9, 200, 300, 6_400, 12_345])
+def test_the_course_covers_the_run_from_its_first_to_its_latest_readings(count: int) -> None:
+    run = series([float(step) for step in range(count)])
+    course, size = run.course(), run.blocks.size
+    assert course[0] == (size - 1) / 2
+    assert count - size <= course[-1] <= count - 1
+    assert course == sorted(course)
+    assert len(course) == math.ceil(count / size)
+
+
+def test_the_course_keeps_what_is_not_finite_in_a_short_run() -> None:
+    run = series([1.0, math.nan, math.inf])
+    assert [math.isfinite(value) for value in run.course()] == [True, False, False]
+    run.rewind(1)
+    assert run.course() == [1.0]
+
+
 def trend_score(values: Sequence[float]) -> float:
     trend = Trend()
     for value in values:

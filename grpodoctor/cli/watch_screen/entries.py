@@ -5,6 +5,7 @@ The interactive screen and the text of `watch --once` show the same lines.
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 import time
@@ -186,9 +187,16 @@ def verdict_text(snapshot: Snapshot) -> Text:
 
 @dataclass(frozen=True)
 class VitalLine:
-    """A vital sign on one line; the sparkline takes the width that is left."""
+    """A vital sign on one line; the sparkline takes the width that is left.
+
+    Args:
+        vital: the vital sign.
+        most_readings: readings of the vital sign that has most. All sparklines cover the whole run,
+            so that their columns are the same steps.
+    """
 
     vital: Vital
+    most_readings: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the line."""
@@ -200,7 +208,8 @@ class VitalLine:
         if vital.why_not:
             return line.append(f"n/a: {plain(vital.why_not)}", style="dim italic")
         spark = max(0, width - _LABEL - 2 * _NUMBER - 2)
-        line.append(f"{sparkline(vital.history, spark, vital.start):<{spark}}", style="cyan")
+        course = fitted(vital.course, min(spark, self.most_readings))
+        line.append(f"{sparkline(course, spark, vital.start):<{spark}}", style="cyan")
         line.append(f"{format_reading(vital.metric, vital.now):>{_NUMBER}}", style="bold")
         line.append(f"{format_reading(vital.metric, vital.start):>{_NUMBER}}", style="dim")
         return line.append(f" {TREND_ARROWS[vital.trend]}")
@@ -208,6 +217,31 @@ class VitalLine:
 
 VITAL_COLUMNS = f"{'now':>{_NUMBER}}{'start':>{_NUMBER}}  "
 """Titles of the columns of numbers, to be aligned right."""
+
+
+def vital_lines(vitals: Sequence[Vital]) -> list[VitalLine]:
+    """The vital signs, each on one line."""
+    most = max((len(vital.course) for vital in vitals), default=0)
+    return [VitalLine(vital, most) for vital in vitals]
+
+
+def steps_shown(snapshot: Snapshot) -> str:
+    """The steps that the sparklines cover; empty before the first one."""
+    first, last = snapshot.facts.first_step, snapshot.facts.last_step
+    return "" if first is None or last is None or first == last else f"steps {first} to {last}"
+
+
+def fitted(values: Sequence[float], width: int) -> list[float]:
+    """Values spread over `width` columns: the mean of those in each, or the one before it.
+
+    A column with a value that is not finite has such a value.
+    """
+    count = len(values)
+    if not count or width <= 0:
+        return []
+    bounds = [column * count // width for column in range(width + 1)]
+    parts = (values[begin : max(end, begin + 1)] for begin, end in itertools.pairwise(bounds))
+    return [sum(part) / len(part) for part in parts]
 
 
 def sparkline(values: Sequence[float], width: int, start: float | None = None) -> str:
@@ -307,6 +341,17 @@ def skipped_counts(snapshot: Snapshot) -> str:
     if snapshot.not_applicable:
         counts += f", {snapshot.not_applicable} not applicable"
     return counts
+
+
+@dataclass(frozen=True)
+class SkippedLine:
+    """What a rule needs, and how to record it, cut to one line."""
+
+    text: Text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the line."""
+        yield on_one_line(self.text, options.max_width)
 
 
 def skipped_text(rule: Skipped) -> Text:

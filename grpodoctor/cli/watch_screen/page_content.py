@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from grpodoctor.cli.rule_page import page_text
-from grpodoctor.cli.watch_screen.entries import change_text, journal_text, plot
+from grpodoctor.cli.watch_screen.entries import change_text, fitted, journal_text, plot
 from grpodoctor.monitor.report import Report
 from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.monitor.snapshot import Snapshot
@@ -98,18 +98,20 @@ def first_action(report: Report) -> str:
 
 @dataclass(frozen=True)
 class _Plot:
-    """A vital sign over its latest readings."""
+    """A vital sign over the whole run."""
 
     vital: Vital
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines of the plot."""
-        lines = plot(self.vital.history, options.max_width, _PLOT_LINES, self.vital.start)
+        width = min(options.max_width, len(self.vital.course))
+        course = fitted(self.vital.course, width)
+        lines = plot(course, width, _PLOT_LINES, self.vital.start)
         yield Text("\n".join(lines), style="cyan", no_wrap=True)
 
 
 def vital_page(vital: Vital) -> Page:
-    """A vital sign: what it is, its latest readings, and why it may be missing."""
+    """A vital sign: what it is, its course, and why it may be missing."""
 
     def content(snapshot: Snapshot) -> Sequence[RenderableType]:
         now = next((each for each in snapshot.vitals if each.metric == vital.metric), None)
@@ -134,7 +136,8 @@ def _vital(vital: Vital) -> Iterator[RenderableType]:
     if finite:
         low, high = (format_reading(vital.metric, value) for value in (finite[0], finite[-1]))
         count = len(vital.history)
-        yield Text(f"latest {count} readings: lowest {low}, highest {high}", "dim")
+        latest = f"latest {count} readings: lowest {low}, highest {high}"
+        yield Text(f"whole run; {latest}", "dim")
 
 
 def rule_page(code: str) -> Page:

@@ -16,7 +16,7 @@ from grpodoctor.cli.watch_screen.entries import (
     ALLOWED,
     VITAL_COLUMNS,
     FindingEntry,
-    VitalLine,
+    SkippedLine,
     finding_counts,
     journal_text,
     no_findings,
@@ -24,7 +24,9 @@ from grpodoctor.cli.watch_screen.entries import (
     shows_treatment,
     skipped_counts,
     skipped_text,
+    steps_shown,
     treatment_texts,
+    vital_lines,
 )
 from grpodoctor.cli.watch_screen.page_content import (
     Page,
@@ -61,6 +63,7 @@ class Pane(OptionList):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "select", "Open", key_display="Enter"),
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
     ]
@@ -141,6 +144,19 @@ class VitalsPane(Pane):
         self.border_title = Text(self._title_line())
 
 
+class SkippedPane(Pane):
+    """The rules without data, one on each line; the title says how many are out of sight."""
+
+    def _title_line(self) -> str:
+        hidden = len(self._visible) - self.size.height
+        more = f"; {hidden} below" if hidden > 0 and self.size.height else ""
+        return f"{super()._title_line()}{more}"
+
+    def on_resize(self) -> None:
+        """Count the lines of the new height."""
+        self.border_title = Text(self._title_line())
+
+
 def show_findings(pane: Pane, snapshot: Snapshot) -> None:
     """Show the findings, active ones first."""
     entries = [
@@ -164,15 +180,15 @@ def show_vitals(pane: Pane, snapshot: Snapshot) -> None:
     entries = [
         Entry(
             id=vital.metric,
-            shown=VitalLine(vital),
+            shown=line,
             search_text=f"{vital.label} {vital.metric}",
             page=vital_page(vital),
             title=vital.label,
         )
-        for vital in snapshot.vitals
+        for vital, line in zip(snapshot.vitals, vital_lines(snapshot.vitals), strict=True)
     ]
     none = Entry("none", Text("no readings yet", "dim"), "")
-    pane.show(entries or [none])
+    pane.show(entries or [none], steps_shown(snapshot))
 
 
 def show_treatment(pane: Pane, snapshot: Snapshot) -> None:
@@ -193,5 +209,6 @@ def show_skipped(pane: Pane, snapshot: Snapshot) -> None:
     entries = []
     for rule in snapshot.skipped:
         text = skipped_text(rule)
-        entries.append(Entry(rule.code, text, text.plain, rule_page(rule.code), rule.code))
+        shown = SkippedLine(text)
+        entries.append(Entry(rule.code, shown, text.plain, rule_page(rule.code), rule.code))
     pane.show(entries, skipped_counts(snapshot))

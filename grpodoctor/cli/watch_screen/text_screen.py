@@ -14,7 +14,6 @@ from grpodoctor.cli.watch_screen.entries import (
     VITAL_COLUMNS,
     FindingEntry,
     Heading,
-    VitalLine,
     finding_counts,
     journal_text,
     no_findings,
@@ -22,8 +21,10 @@ from grpodoctor.cli.watch_screen.entries import (
     ordered,
     shows_treatment,
     skipped_counts,
+    steps_shown,
     treatment_texts,
     verdict_text,
+    vital_lines,
 )
 from grpodoctor.cli.watch_screen.page_content import first_action
 from grpodoctor.monitor.snapshot import Snapshot
@@ -46,8 +47,8 @@ class TextScreen:
         yield ""
         yield _title("Findings", width, finding_counts(snapshot.findings))
         yield from _findings(snapshot)
-        yield _title("Vitals", width, VITAL_COLUMNS)
-        yield from map(VitalLine, snapshot.vitals)
+        yield _title("Vitals", width, f"{steps_shown(snapshot)} {VITAL_COLUMNS}".lstrip())
+        yield from vital_lines(snapshot.vitals)
         if shows_treatment(snapshot):
             yield _title("Treatment", width, ALLOWED[snapshot.apply])
             yield from treatment_texts(snapshot)

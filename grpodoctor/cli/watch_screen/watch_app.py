@@ -18,6 +18,7 @@ from grpodoctor.cli.watch_screen.page_content import first_action, report_page, 
 from grpodoctor.cli.watch_screen.pages import ContentPage, HelpPage, ProposalDialog
 from grpodoctor.cli.watch_screen.panes import (
     Pane,
+    SkippedPane,
     VitalsPane,
     show_findings,
     show_skipped,
@@ -58,9 +59,9 @@ class WatchApp(App[None]):
         # With priority, the keys that are typed right after it go to the field.
         Binding("slash", "filter", "Filter", key_display="/", priority=True),
         Binding("space", "pause", "Pause", key_display="Space"),
+        Binding("y", "copy", "Copy fix"),
         Binding("r", "report", "Report"),
         Binding("s", "save", "Save HTML"),
-        Binding("y", "copy", "Copy fix"),
         Binding("escape", "clear_filter", show=False),
         Binding("ctrl+z", "suspend_process", key_display="Ctrl-Z", show=False),
     ]
@@ -94,7 +95,7 @@ class WatchApp(App[None]):
             with VerticalScroll(id="detail", can_focus=False):
                 yield Static(id="detail-content")
             yield Pane("Treatment", id="treatment")
-            yield Pane("Skipped", id="skipped")
+            yield SkippedPane("Skipped", id="skipped")
         yield Input(placeholder="filter; Enter keeps it, Esc removes it", id="filter")
         yield KeyLine()
 

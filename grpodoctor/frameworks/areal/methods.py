@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grpodoctor.frameworks.adapter_rank import rank_if_enabled
 from grpodoctor.frameworks.knob_mapping import KnobMapping
+from grpodoctor.frameworks.sampler_precision import sampler_quantized
 from grpodoctor.frameworks.written_settings import (
     Lines,
     NothingToSet,
@@ -48,6 +49,7 @@ METHODS = (
         values={True: {"actor.adv_norm.mean_level": "batch", "actor.adv_norm.std_level": "batch"}},
     ),
     KnobMapping("kl_estimator", "actor.kl_estimator"),
+    KnobMapping("no_kl_in_reward", "actor.kl_ctl", write=0.0),
     KnobMapping("kl_in_reward", "actor.kl_ctl", enabled_by={"actor.kl_estimator": "k1"}),
     KnobMapping(
         "loss",
@@ -130,6 +132,7 @@ FACTS = (
     ),
     KnobMapping("overlong_buffer", "actor.overlong_tokens"),
     KnobMapping("context_length", "vllm.max_model_len"),
+    sampler_quantized("vllm.quantization", "sglang.quantization"),
     KnobMapping("dual_clip", "actor.c_clip"),
     KnobMapping(
         "lora_rank",

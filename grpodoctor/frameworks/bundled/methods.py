@@ -34,6 +34,7 @@ METHODS = (
     KnobMapping("divergence_limit", "loss.divergence_limit"),
     KnobMapping("drift_penalty", "loss.drift_penalty"),
     KnobMapping("kl_estimator", "loss.kl_estimator"),
+    KnobMapping("no_kl_in_reward", "loss.kl_placement", write="loss"),
     KnobMapping(
         "kl_in_reward",
         "loss.kl_coefficient",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grpodoctor.frameworks.combined_settings import count_only
 from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
+from grpodoctor.frameworks.sampler_precision import sampler_quantized
 from grpodoctor.frameworks.trl.methods import read_responses, read_sampler_apart
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
@@ -83,6 +84,7 @@ METHODS = (
         values={"k3": NothingToSet("ms-swift always uses k3")},
         write=Unsupported("the estimator is always k3"),
     ),
+    KnobMapping("no_kl_in_reward", "kl_in_reward", write=False),
     KnobMapping("kl_in_reward", "beta", enabled_by={"kl_in_reward": True}),
     KnobMapping(
         "loss",
@@ -173,6 +175,7 @@ FACTS = (
     KnobMapping("responses_per_process", "per_device_train_batch_size", read=read_responses),
     KnobMapping("sampler_apart", "use_vllm", read=read_sampler_apart),
     KnobMapping("context_length", "vllm_max_model_len"),
+    sampler_quantized("vllm_quantization"),
     KnobMapping("max_prompt_length", "max_length"),
     KnobMapping("total_steps", "max_steps", read=count_only),
     KnobMapping("warmup_steps", "warmup_steps", read=count_only),

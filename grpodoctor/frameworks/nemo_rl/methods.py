@@ -5,6 +5,7 @@ from __future__ import annotations
 from grpodoctor.frameworks.adapter_rank import rank_if_enabled
 from grpodoctor.frameworks.combined_settings import count_only, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
+from grpodoctor.frameworks.sampler_precision import sampler_quantized
 from grpodoctor.frameworks.written_settings import (
     Lines,
     NothingToSet,
@@ -48,6 +49,7 @@ def _read_staleness(setting: Setting, settings: Settings) -> Setting | None:
 
 METHODS = (
     KnobMapping("kl_estimator", "loss_fn.reference_policy_kl_type"),
+    KnobMapping("no_kl_in_reward", "loss_fn.use_kl_in_reward", write=False),
     KnobMapping(
         "kl_in_reward",
         "loss_fn.reference_policy_kl_penalty",
@@ -152,6 +154,7 @@ FACTS = (
     KnobMapping("learner_length", "policy.max_total_sequence_length", read=count_only),
     KnobMapping("total_steps", "grpo.max_num_steps", read=count_only),
     KnobMapping("context_length", f"{_GENERATION}.vllm_cfg.max_model_len"),
+    sampler_quantized(f"{_GENERATION}.vllm_cfg.precision"),
     KnobMapping(
         "staleness_limit", "grpo.async_grpo.max_trajectory_age_steps", read=_read_staleness
     ),

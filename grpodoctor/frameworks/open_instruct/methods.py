@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grpodoctor.frameworks.adapter_rank import rank_if_enabled
 from grpodoctor.frameworks.knob_mapping import KnobMapping
+from grpodoctor.frameworks.sampler_precision import sampler_quantized
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
     SettingLine,
@@ -40,6 +41,7 @@ def _cap(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
 
 METHODS = (
     KnobMapping("kl_estimator", "kl_estimator", values={"k1": 0, "k2": 1, "k3": 2}),
+    KnobMapping("no_kl_in_reward", write=NothingToSet("--beta is a weight in the loss only")),
     KnobMapping("kl_in_reward", write=Unsupported("--beta is a weight in the loss")),
     KnobMapping("loss", values={"cispo": "cispo"}),
     KnobMapping(
@@ -79,6 +81,7 @@ FACTS = (
         "kl_estimator", "kl_estimator", read={0: "k1", 1: "k2", 2: "k3", 3: "k3"}, default=2
     ),
     KnobMapping("reference_loaded", "load_ref_policy"),
+    sampler_quantized(),
     KnobMapping("max_prompt_length", "max_prompt_token_length"),
     KnobMapping(
         "lora_rank", "use_peft", read=rank_if_enabled({"use_peft": "lora_r"}, 16), default=False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grpodoctor.frameworks.combined_settings import count_only, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping
+from grpodoctor.frameworks.sampler_precision import sampler_quantized
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
     SettingLine,
@@ -56,6 +57,7 @@ METHODS = (
         "algo.kl.init_coef",
         enabled_by={"algo.kl.use_loss": True, "algo.kl.estimator": "k3"},
     ),
+    KnobMapping("no_kl_in_reward", "algo.kl.use_loss", write=True),
     KnobMapping(
         "kl_in_reward",
         "algo.kl.init_coef",
@@ -130,6 +132,7 @@ FACTS = (
     KnobMapping("kl_estimator", "algo.kl.estimator"),
     KnobMapping("top_p", "rollout.top_p"),
     KnobMapping("context_length", "data.max_len"),
+    sampler_quantized(),
     KnobMapping("router_loss", "actor.aux_loss_coef"),
     KnobMapping("lora_rank", "ds.lora.rank", default=0),
     KnobMapping("critic_pretraining", "critic.freezing_steps"),

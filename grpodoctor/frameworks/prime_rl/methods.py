@@ -5,6 +5,7 @@ from __future__ import annotations
 from grpodoctor.frameworks.adapter_rank import rank_of_any
 from grpodoctor.frameworks.combined_settings import count_only, lowest_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping
+from grpodoctor.frameworks.sampler_precision import sampler_quantized
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
     SettingLine,
@@ -38,6 +39,9 @@ def _loss(kind: str, bound: float | None) -> Writer:
 METHODS = (
     KnobMapping("divergence_limit", write=_limit),
     KnobMapping("drift_penalty", f"{_LOSS}.kl_tau"),
+    KnobMapping(
+        "no_kl_in_reward", write=NothingToSet("prime-rl has no KL penalty to a reference model")
+    ),
     KnobMapping(
         "kl_in_reward",
         write=Unsupported("trainer.loss.kl_tau pulls toward the sampler, not a reference"),
@@ -86,6 +90,7 @@ FACTS = (
         read=lambda setting, _: setting == 0,
     ),
     KnobMapping("staleness_limit", "orchestrator.max_off_policy_steps"),
+    sampler_quantized("inference.vllm.quantization"),
     KnobMapping(
         "context_length",
         "orchestrator.seq_len",

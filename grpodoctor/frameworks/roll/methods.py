@@ -10,6 +10,7 @@ from grpodoctor.frameworks.roll.config_values import (
     WEIGHT,
     if_sampling,
 )
+from grpodoctor.frameworks.sampler_precision import sampler_quantized
 from grpodoctor.frameworks.written_settings import (
     Lines,
     NothingToSet,
@@ -85,6 +86,7 @@ METHODS = (
         values={"k3": NothingToSet("the KL loss always is k3")},
         write=Unsupported("the KL loss always is k3"),
     ),
+    KnobMapping("no_kl_in_reward", "add_token_level_kl", write=False),
     KnobMapping(
         "kl_in_reward",
         "init_kl_coef",
@@ -166,11 +168,7 @@ FACTS = (
     KnobMapping("dual_clip", "dual_clip_loss", read=_read_dual_clip),
     KnobMapping("max_prompt_length", "prompt_length"),
     KnobMapping("context_length", "actor_infer.strategy_args.strategy_config.max_model_len"),
-    KnobMapping(
-        "sampler_quantized",
-        "actor_infer.strategy_args.strategy_config.quantization",
-        read=lambda setting, _: bool(setting),
-    ),
+    sampler_quantized("actor_infer.strategy_args.strategy_config.quantization"),
     KnobMapping("staleness_limit", "async_generation_ratio"),
     KnobMapping("lora_rank", "actor_train.model_args.lora_rank", read=_read_rank, default=8),
     KnobMapping("padded_denominator", "loss_agg_mode", read=_read_padded),

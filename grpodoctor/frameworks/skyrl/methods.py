@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grpodoctor.frameworks.combined_settings import count_only, is_count, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
+from grpodoctor.frameworks.sampler_precision import sampler_quantized
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
     Option,
@@ -97,6 +98,7 @@ METHODS = (
     KnobMapping("whitened_advantages", write=NothingToSet("SkyRL always whitens GAE advantages")),
     KnobMapping("divergence_limit", write=_limit),
     KnobMapping("kl_estimator", f"{_ALGORITHM}.kl_estimator_type"),
+    KnobMapping("no_kl_in_reward", f"{_ALGORITHM}.use_kl_in_reward", write=False),
     KnobMapping(
         "kl_in_reward",
         f"{_ALGORITHM}.kl_loss_coef",
@@ -257,6 +259,7 @@ FACTS = (
     ),
     KnobMapping("context_length", "generator.inference_engine.engine_init_kwargs.max_model_len"),
     KnobMapping("staleness_limit", "trainer.fully_async.max_staleness_steps"),
+    sampler_quantized("generator.inference_engine.engine_init_kwargs.quantization"),
     KnobMapping("lora_rank", "trainer.policy.model.lora.rank", default=0),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grpodoctor.frameworks.combined_settings import count_only, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping
+from grpodoctor.frameworks.sampler_precision import sampler_quantized
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
     SettingLine,
@@ -60,6 +61,7 @@ METHODS = (
     KnobMapping("value_clip", "value_clip"),
     KnobMapping("whitened_advantages", "normalize_advantages"),
     KnobMapping("kl_estimator", "kl_loss_type", values={"k3": "low_var_kl"}),
+    KnobMapping("no_kl_in_reward", "kl_coef", write=0.0),
     KnobMapping(
         "kl_in_reward",
         "kl_coef",
@@ -135,6 +137,7 @@ FACTS = (
     KnobMapping("context_length", "rollout_max_context_len"),
     KnobMapping("router_loss", "moe_aux_loss_coeff"),
     KnobMapping("dual_clip", "eps_clip_c"),
+    sampler_quantized("sglang_quantization"),
     KnobMapping("lora_rank", "lora_rank", default=0),
     KnobMapping("old_logprobs", "use_rollout_logprobs", read={True: "sampler", False: "recompute"}),
 )

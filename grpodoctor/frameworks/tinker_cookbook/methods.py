@@ -44,6 +44,7 @@ def _read_loss(setting: Setting, _: Settings) -> Setting | None:
 
 
 METHODS = (
+    KnobMapping("no_kl_in_reward", "kl_penalty_coef", write=0.0),
     KnobMapping("kl_in_reward", "kl_penalty_coef"),
     KnobMapping("loss", values={"cispo": _loss("cispo"), "ppo_clip": _loss("ppo")}),
     KnobMapping("clip_low", write=_clip),

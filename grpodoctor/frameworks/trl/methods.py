@@ -125,6 +125,9 @@ METHODS = (
         write=Unsupported("the estimator is always k3"),
     ),
     KnobMapping(
+        "no_kl_in_reward", write=NothingToSet("beta of GRPOTrainer is a weight in the loss only")
+    ),
+    KnobMapping(
         "kl_in_reward",
         write=Unsupported("beta is a weight in the loss; RLOOTrainer subtracts k1 from the reward"),
     ),

@@ -10,6 +10,7 @@ from grpodoctor.frameworks.combined_settings import (
     product_with,
 )
 from grpodoctor.frameworks.knob_mapping import KnobMapping
+from grpodoctor.frameworks.sampler_precision import sampler_quantized
 from grpodoctor.frameworks.written_settings import (
     Lines,
     NothingToSet,
@@ -119,6 +120,7 @@ def _limit(bound: Setting, _: Settings) -> tuple[SettingLine, ...]:
 
 METHODS = (
     KnobMapping("divergence_limit", write=_limit),
+    KnobMapping("no_kl_in_reward", "algorithm.use_kl_in_reward", write=False),
     KnobMapping(
         "kl_in_reward",
         "algorithm.kl_ctrl.kl_coef",
@@ -293,8 +295,10 @@ FACTS = (
             and not settings.get("actor_rollout_ref.model.lora_rank")
         ),
     ),
-    KnobMapping(
-        "sampler_quantized", f"{_ROLLOUT}.quantization", read=lambda setting, _: bool(setting)
+    sampler_quantized(
+        f"{_ROLLOUT}.quantization",
+        f"{_ROLLOUT}.engine_kwargs.vllm.quantization",
+        f"{_ROLLOUT}.engine_kwargs.sglang.quantization",
     ),
     KnobMapping(
         "staleness_limit", "trainer.v1.sampler.max_off_policy_threshold", read=_read_staleness

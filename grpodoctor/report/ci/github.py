@@ -1,6 +1,7 @@
 """Findings as workflow commands of GitHub Actions, which turn into annotations.
 
-An annotation is attached to the log of the run. If the verdict contains a finding's
+An annotation is attached to the log of the run. That of the verdict ends with the lines of its fix.
+If the verdict contains a finding's
 sentence, the finding has no separate annotation; the title of the verdict names it.
 """
 
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from grpodoctor.monitor.diagnosis.verdict import VerdictKind
 from grpodoctor.monitor.report import Report
+from grpodoctor.report.ci.fix_lines import fix_lines
 from grpodoctor.report.ci.log_location import log_location
 from grpodoctor.report.run.phrases import defect_line, finding_period
 from grpodoctor.rules.base import Finding, Severity
@@ -45,7 +47,8 @@ def _lines(report: Report, path: str) -> Iterator[str]:
     named = [finding for finding in report.findings if _is_in(finding.summary, verdict.text)]
     names = [f"{finding.code} {finding.name}" for finding in named]
     title = ", ".join([f"grpodoctor: {verdict.kind}", *names])
-    yield _command(_VERDICT_COMMANDS[verdict.kind], path, title, _with_run(verdict.text, report))
+    message = "\n".join([_with_run(verdict.text, report), *fix_lines(report)])
+    yield _command(_VERDICT_COMMANDS[verdict.kind], path, title, message)
     for defect in report.defects:
         yield _command("error", path, f"grpodoctor: defect of {defect.code}", defect_line(defect))
     for finding in report.findings:
@@ -70,7 +73,8 @@ def _title(finding: Finding) -> str:
 def _command(name: str, path: str, title: str, message: str) -> str:
     place = f"file={_property(path)},line=1," if path else ""
     properties = f"{place}title={_property(title)}"
-    return f"::{name} {properties}::{_escaped(plain(message))}"
+    text = "\n".join(map(plain, message.split("\n")))
+    return f"::{name} {properties}::{_escaped(text)}"
 
 
 def _escaped(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Verdicts and rules as JUnit XML: one suite per run, one case per rule.
+"""Verdicts and rules as JUnit XML: one suite per run, one case for its verdict and one per rule.
 
-A rule with a finding of at least a warning fails; a rule that could not run is skipped; a run that
-was not examined is an error.
+The verdict of a sick run fails with its sentence and its fix. A rule with a finding of at least a
+warning fails; a rule that could not run is skipped; a run that was not examined is an error.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 from grpodoctor.monitor.advice import usable
 from grpodoctor.monitor.diagnosis.problems import is_alarm
 from grpodoctor.monitor.report import Report
+from grpodoctor.report.ci.fix_lines import fix_lines
 from grpodoctor.report.run.phrases import defect_line, finding_period
 from grpodoctor.rules.base import Finding
 from grpodoctor.rules.catalogue import rule_of
@@ -38,6 +39,8 @@ def _suite(report: Report) -> ET.Element:
     case = _case(suite, "grpodoctor", "verdict")
     if verdict.kind == "not examined":
         _outcome(case, "error", "not-examined", verdict.line)
+    elif verdict.kind == "sick":
+        _outcome(case, "failure", "sick", verdict.line, *fix_lines(report))
     _add_rules(suite, report)
     ET.SubElement(suite, "system-out").text = plain(verdict.line)
     suite.attrib.update(_counts([suite]))

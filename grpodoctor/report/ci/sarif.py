@@ -1,7 +1,8 @@
 """Findings as SARIF 2.1.0, which code scanning and editors read.
 
 All results are in one SARIF run: GitHub refuses several runs of one tool in a file. A result names
-the log as its place; the step of the onset is a logical location.
+the log as its place; the step of the onset is a logical location. The result that the verdict is
+about has the verdict and its fix as its text, and counts in a sick run even if its finding is over.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from urllib.parse import quote
 from grpodoctor import __version__
 from grpodoctor.monitor.diagnosis.problems import Problem
 from grpodoctor.monitor.report import Report, evidence_to_json
+from grpodoctor.report.ci.fix_lines import fix_lines
 from grpodoctor.report.ci.log_location import log_location
 from grpodoctor.report.run.phrases import defect_line, finding_period
 from grpodoctor.rules.base import Finding, Rule, Severity
@@ -89,18 +91,23 @@ def _verdict(report: Report) -> dict[str, Any]:
 
 def _results(report: Report, places: Mapping[str, int], root: Path | None) -> list[dict[str, Any]]:
     path = log_location(report, root) or report.run.path
-    counted = set(map(id, report.diagnosis.counted))
+    counted, verdict = set(map(id, report.diagnosis.counted)), report.diagnosis.verdict
+    pairs = [(each, problem) for problem in report.diagnosis.problems for each in problem.findings]
+    main = next((id(each) for each, _ in pairs if each.code == verdict.code), None)
+    if verdict.kind == "sick" and main is not None:
+        counted.add(main)
+    texts = {main: "\n".join([plain(verdict.line), *fix_lines(report)])} if main else {}
     return [
-        _result(finding, problem, path, places[finding.code], counted=id(finding) in counted)
-        for problem in report.diagnosis.problems
-        for finding in problem.findings
-    ]
+        _result(finding, problem, path, places[finding.code], texts.get(id(finding), ""),
+                counted=id(finding) in counted)
+        for finding, problem in pairs
+    ]  # fmt: skip
 
 
 def _result(
-    finding: Finding, problem: Problem, path: str, place: int, *, counted: bool
+    finding: Finding, problem: Problem, path: str, place: int, verdict: str, *, counted: bool
 ) -> dict[str, Any]:
-    text = plain(f"{finding.summary} ({finding.name}, {finding_period(finding)})")
+    text = verdict or plain(f"{finding.summary} ({finding.name}, {finding_period(finding)})")
     return {
         "ruleId": finding.code,
         "ruleIndex": place,

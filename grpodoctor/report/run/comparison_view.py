@@ -1,4 +1,4 @@
-"""Several runs as a view: one row per run, worst first."""
+"""Several runs as a view: one row per run, worst first, before the command that explains it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpodoctor.monitor.diagnosis.verdict import VERDICT_ORDER
+from grpodoctor.monitor.diagnosis.verdict import VERDICT_ORDER, VerdictKind
 from grpodoctor.monitor.report import SCHEMA_VERSION, Report
 from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.view import VERDICT_TONES
-from grpodoctor.report.view import Block, Column, Inline, Paragraph, Setting, Span, Table, View
+from grpodoctor.report.view import (
+    Block,
+    Column,
+    Inline,
+    Paragraph,
+    Remedy,
+    Setting,
+    Span,
+    Table,
+    View,
+)
 from grpodoctor.rules.base import SEVERITIES
+
+_BEFORE_UNREADABLE: tuple[VerdictKind, ...] = ("sick", "not examined")
+"""Verdicts that are worse than a path that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +63,11 @@ def view_of_runs(
     return View(
         product="grpodoctor",
         page_title=f"Training health of {count_of(len(ordered), 'run')}",
-        heading=log or root or count_of(len(ordered), "run"),
+        heading=log or root or count_of(len(ordered) + len(unreadable), "run"),
         facts="worst first",
-        actions=tuple(
-            Setting(_command(each), note="explains the first run") for each in ordered[:1]
-        ),
         diagnosis=_counts(ordered, unreadable),
-        warnings=tuple(f"{run.path}: {run.error}" for run in unreadable),
-        blocks=tuple(_blocks(ordered, root)),
+        warnings=(),
+        blocks=tuple(_blocks(ordered, unreadable, root)),
         json=lambda: _json(ordered, unreadable),
     )
 
@@ -94,8 +104,10 @@ def _counts(reports: Sequence[Report], unreadable: Sequence[UnreadableRun]) -> I
     return tuple(separated[1:]) or "no run was found"
 
 
-def _blocks(reports: Sequence[Report], root: str) -> Iterator[Block]:
-    if not reports:
+def _blocks(
+    reports: Sequence[Report], unreadable: Sequence[UnreadableRun], root: str
+) -> Iterator[Block]:
+    if not reports and not unreadable:
         yield Paragraph("No run was found.")
         return
     columns = (
@@ -105,13 +117,22 @@ def _blocks(reports: Sequence[Report], root: str) -> Iterator[Block]:
         Column("cause"),
     )
     is_one_log = bool(_shared_log(reports))
-    names = [_log_and_run(each)[1] if is_one_log else _path_below(each, root) for each in reports]
+    paths = [report.run.path for report in reports]
+    names = [_log_and_run(each)[1] if is_one_log else _path_below(path, root)
+             for each, path in zip(reports, paths, strict=True)]  # fmt: skip
     rows = [_row(report, name) for report, name in zip(reports, names, strict=True)]
+    place = sum(each.diagnosis.verdict.kind in _BEFORE_UNREADABLE for each in reports)
+    rows[place:place] = [
+        (Span("unreadable", "strong", "warning"), "", _path_below(run.path, root), run.error)
+        for run in unreadable
+    ]
     yield Table(columns, tuple(rows))
+    for report in reports[:1]:
+        title = "The first run in detail:" if len(rows) > 1 else "In detail:"
+        yield Remedy(title, (Setting(_command(report)),))
 
 
-def _path_below(report: Report, root: str) -> str:
-    path = report.run.path
+def _path_below(path: str, root: str) -> str:
     return path.removeprefix(f"{root.rstrip('/')}/") if root else path
 
 

@@ -10,8 +10,10 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.engine_correction import (
     SYNC,
+    UNQUANTIZED,
     compare_with_probe,
     correction_of,
+    is_quantized,
     mismatch_remedies,
     weights_tokens,
 )
@@ -86,7 +88,8 @@ class EngineMismatch(Rule):
     Remedies:
         Recompute the old log-probabilities with the learner and use truncated importance sampling;
         sync the sampler more often if it is stale. `grpodoctor probe` finds the cause. For a gap
-        from the first step on: one temperature and the whole distribution on both sides. For
+        from the first step on: one temperature and the whole distribution on both sides. If the
+        sampler is quantized, the correction or a sampler of higher precision comes first. For
         misaligned log-probabilities: compare the tokens that both sides score.
 
     When it is wrong:
@@ -116,6 +119,7 @@ class EngineMismatch(Rule):
         "tis",
         "recompute-old-logprobs",
         "sync-sampler",
+        UNQUANTIZED,
         *_OF_DISTRIBUTION,
         "check-loss-mask",
     )
@@ -230,8 +234,13 @@ class EngineMismatch(Rule):
             if min(opening.level, level) >= misaligned:
                 return " from the first step on: they are misaligned", _OF_MISALIGNED
             lasting = self.lasting_share * max(opening.level, level)
-            if min(opening.level, level) >= max(lasting, self.ordinary[name]):
-                others = tuple(remedy for remedy in remedies if remedy != SYNC)
+            if not min(opening.level, level) >= lasting:
+                continue
+            others = tuple(remedy for remedy in remedies if remedy != SYNC)
+            if is_quantized(chart):
+                text = " from the first step on: the sampler is quantized"
+                return text, (*others, *_OF_DISTRIBUTION)
+            if min(opening.level, level) >= self.ordinary[name]:
                 text = " from the first step on: compare temperature, top-p and precision"
                 return text, (*_OF_DISTRIBUTION, *others)
         return "", remedies

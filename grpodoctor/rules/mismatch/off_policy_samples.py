@@ -6,7 +6,12 @@ import math
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.engine_correction import correction_of, mismatch_remedies
+from grpodoctor.rules.shared.engine_correction import (
+    UNQUANTIZED,
+    correction_of,
+    is_quantized,
+    mismatch_remedies,
+)
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
@@ -40,7 +45,8 @@ class OffPolicySamples(Rule):
         `mismatch/nll_gap`, for at least five steps.
 
     Remedies:
-        Above zero: sync the sampler, correct by truncated importance sampling. Below zero: divide
+        Above zero: sync the sampler, correct by truncated importance sampling; give a quantized
+        sampler a higher precision. Below zero: divide
         the learner's logits by the sampling temperature, and switch off top-p and top-k.
 
     When it is wrong:
@@ -61,7 +67,7 @@ class OffPolicySamples(Rule):
     former_names: ClassVar[tuple[str, ...]] = ("samples-not-from-the-learner",)
     summary: ClassVar[str] = "Samples look off-policy: the learner's policy did not produce them."
     inputs: ClassVar[tuple[Need, ...]] = (_GAP,)
-    remedies: ClassVar[tuple[str, ...]] = ("sync-sampler", "tis", *_SHARPER_SAMPLER)
+    remedies: ClassVar[tuple[str, ...]] = ("sync-sampler", "tis", UNQUANTIZED, *_SHARPER_SAMPLER)
     references: ClassVar[tuple[str, ...]] = (
         "Cover and Thomas, Elements of Information Theory, chapter 2",
     )
@@ -123,6 +129,6 @@ class OffPolicySamples(Rule):
 
 def _cause(chart: Chart) -> str:
     """What makes samples less likely under the learner than its own would be."""
-    if chart.config.settings(chart.knobs).get("sampler_quantized") is True:
+    if is_quantized(chart):
         return "the sampler is quantized"
     return "the sampler is stale, quantized or runs at a higher temperature"

@@ -74,12 +74,18 @@ class ConfigRule(Rule):
     condition: ClassVar[Condition] = "wrong-settings"
     reads_config: ClassVar[bool] = True
     judged_by_outcome: ClassVar[bool] = True
+    judges_any_method: ClassVar[bool] = False
+    """Whether the fault is one in supervised fine-tuning, DPO and distillation, too."""
     persistence: ClassVar[int] = 1
     clearance: ClassVar[int] = 1
 
     def examine(self, chart: Chart) -> RuleResult:
         """Examine the configuration in force at the chart's current step."""
         config = chart.config
+        if config.other_method and not self.judges_any_method:
+            return NotApplicable(
+                f"the config is of {config.other_method}, not of reinforcement learning"
+            )
         settings = Settings(config.settings(chart.knobs), config.out_of_range)
         unknown = [name for name in self.needs if settings.get(name) is None]
         if unknown:

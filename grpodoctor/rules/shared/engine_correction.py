@@ -11,6 +11,7 @@ from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metric_qualifiers import PROBED
 
 TIS, RECOMPUTE, SYNC = "tis", "recompute-old-logprobs", "sync-sampler"
+UNQUANTIZED = "higher-precision-sampler"
 WRONG_OLD_LOGPROBS: Condition = "wrong-old-logprobs"
 
 _WEIGHT = "correction/weight_mean"
@@ -43,15 +44,22 @@ def weights_tokens(chart: Chart) -> bool | None:
     return correction.endswith("_token") or correction == "icepop"
 
 
+def is_quantized(chart: Chart) -> bool:
+    """Whether the config, or the engine's own output, says that the sampler is quantized."""
+    return chart.config.settings(chart.knobs).get("sampler_quantized") is True
+
+
 def mismatch_remedies(chart: Chart) -> tuple[str, ...]:
     """Remedies for a sampler-learner mismatch that are not in force yet, best first.
 
     A remedy whose setting is unknown may already be in force, so it comes last. A logged weight
-    compares the learner's old log-probabilities with the sampler's: they are recomputed.
+    compares the learner's old log-probabilities with the sampler's: they are recomputed. A sampler
+    that is known to be quantized is the cause itself: it is corrected, or replaced.
     """
     sync_every, old = chart.knobs.get("sampler_sync_every"), chart.knobs.get("old_logprobs")
     is_stale = isinstance(sync_every, int) and sync_every > 1
     needed = [(SYNC, is_stale), (RECOMPUTE, old == "sampler"), (TIS, correction_of(chart) is None)]
+    needed.append((UNQUANTIZED, is_quantized(chart)))
     known = [remedy for remedy, is_needed in needed if is_needed]
     is_recomputed = old is not None or chart.is_fresh(_WEIGHT)
     unknown = [(RECOMPUTE, not is_recomputed), (SYNC, sync_every is None)]

@@ -17,7 +17,11 @@ from grpodoctor.runs.log_formats.decoding.heading_steps import HeadingStep
 from grpodoctor.runs.log_formats.decoding.iteration_results import IterationResults
 from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
 from grpodoctor.runs.log_formats.decoding.printed_numbers import ParsedLine
-from grpodoctor.runs.log_formats.decoding.printed_settings import PrintedSettings, parse_argument
+from grpodoctor.runs.log_formats.decoding.printed_settings import (
+    PrintedSettings,
+    parse_argument,
+    parse_engine,
+)
 from grpodoctor.runs.log_formats.decoding.printed_tables import PrintedTable
 from grpodoctor.runs.log_formats.decoding.progress_bar_steps import (
     ProgressBarSteps,
@@ -186,7 +190,7 @@ class Console:
         elif dicts.starts_dict(text):
             self._open, self._closes = [text], "}"
             self._depth = text.count("{") - text.count("}")
-        elif (argument := parse_argument(text)) is not None:
+        elif (argument := parse_argument(text) or parse_engine(text)) is not None:
             self._settings.add_argument(*argument)
         else:
             yield from self._parse(text)

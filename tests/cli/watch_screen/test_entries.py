@@ -11,13 +11,16 @@ from rich.console import Console
 from grpodoctor.cli.watch_screen.entries import (
     Heading,
     VerdictLines,
+    fitted,
     no_findings,
     plot,
     sparkline,
+    vital_lines,
 )
 from grpodoctor.cli.watch_screen.page_content import first_action
 from grpodoctor.cli.watch_screen.text_screen import TextScreen
 from grpodoctor.monitor.session import Session
+from grpodoctor.monitor.vitals import Vital
 from grpodoctor.report.run.finding_view import first_steps
 from grpodoctor.support.numbers import duration
 from tests.report.simulated import HOSTILE, record_run
@@ -103,6 +106,35 @@ def test_a_sparkline_starts_at_the_baseline():
     assert sparkline([0.0, 0.0], 10) == "▁▁"
     assert sparkline([1, 2, 3, 4], 2) == sparkline([3, 4], 2)
     assert sparkline([1, 2], 0) == ""
+
+
+def test_values_are_spread_over_the_columns():
+    assert fitted([1, 2, 3, 4], 2) == [1.5, 3.5]
+    assert fitted([1, 2, 3], 3) == [1, 2, 3]
+    assert fitted([1, 2], 5) == [1, 1, 1, 2, 2]
+    assert math.isnan(fitted([1, math.nan, 3, 4], 2)[0])
+    assert fitted([], 3) == fitted([1], 0) == []
+
+
+def test_sparklines_cover_the_whole_run_in_columns_of_the_same_steps():
+    def vital(course):
+        return Vital("reward", "reward/mean", course[-5:], course[-1], course[0], "up", "", None,
+                     course)  # fmt: skip
+
+    rare, often = vital((0.0, 1.0)), vital(tuple(step / 199 for step in range(200)))
+    first, second = (lines(line)[0] for line in vital_lines([rare, often]))
+    drawn = [re.search("[▁-█]+", line)[0] for line in (first, second)]
+    assert len(drawn[0]) == len(drawn[1]) == 80 - 21 - 2 * 9 - 2
+    assert set(drawn[0][:19]) == {"▁"}
+    assert set(drawn[0][20:]) == {"█"}
+    assert drawn[1][0] == "▁"
+    assert drawn[1][-1] == "█"
+    assert "▄" in drawn[1][15:25]
+
+
+def test_the_steps_of_the_sparklines_are_named(snapshot):
+    (title,) = (line for line in lines(TextScreen(snapshot)) if line.startswith("Vitals"))
+    assert re.fullmatch("Vitals ─+ steps 0 to 79  +now +start", title.rstrip())
 
 
 def test_a_plot_has_a_column_per_reading():

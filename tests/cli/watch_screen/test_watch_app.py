@@ -188,10 +188,10 @@ def test_each_shown_key_is_shown_whole(sick, width):
     shortest = "q Quit ? Help a Approve"
     whole = {
         80: (
-            f"{shortest} / Filter Space Pause r Report s Save HTML y Copy fix",
-            f"Esc Back {shortest} Space Pause r Report s Save HTML y Copy fix",
+            f"Enter Open {shortest} / Filter Space Pause y Copy fix r Report",
+            f"Esc Back {shortest} Space Pause y Copy fix r Report s Save HTML",
         ),
-        45: (f"{shortest} / Filter Space Pause", f"Esc Back {shortest} Space Pause"),
+        45: (f"Enter Open {shortest} / Filter", f"Esc Back {shortest} Space Pause"),
     }
 
     async def play(screen):
@@ -200,6 +200,23 @@ def test_each_shown_key_is_shown_whole(sick, width):
             await screen.until(lambda: screen.text().splitlines()[-1].rstrip() == shown)  # noqa: B023
 
     drive(sick, play, apply="ask", size=(width, 24))
+
+
+def test_the_title_counts_the_skipped_rules_that_are_out_of_sight(sick):
+    async def play(screen):
+        pane, skipped = screen.pane("skipped"), screen.app.snapshot.skipped
+        assert len(skipped) > pane.size.height == 1
+        assert str(pane.border_title).endswith(f" not applicable; {len(skipped) - 1} below")
+        # A notice may cover the end of the line.
+        (line,) = (each for each in screen.text().splitlines() if each.startswith(skipped[0].code))
+        assert skipped[0].missing[0] in line
+        # One line each: the highlighted rule is the one on screen.
+        await screen.press("tab", "tab", "down")
+        await screen.until(
+            lambda: any(each.startswith(skipped[1].code) for each in screen.text().splitlines())
+        )
+
+    drive(sick, play)
 
 
 def test_a_pause_freezes_the_screen_and_nothing_else(tmp_path):

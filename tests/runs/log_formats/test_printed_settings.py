@@ -158,3 +158,20 @@ def test_the_first_process_that_prints_an_argument_decides(tmp_path: Path) -> No
 )
 def test_other_dots_are_no_argument(line: str, tmp_path: Path) -> None:
     assert settings_of(f"{line}\n", tmp_path) == {}
+
+
+VLLM = (
+    "INFO 05-06 07:59:41 llm_engine.py:234] Initializing a V1 LLM engine (v0.11.0) with config: "
+    "model='m', dtype=torch.bfloat16, quantization={}, enforce_eager=False, kv_cache_dtype=auto\n"
+)
+SGLANG = "(Engine pid=3) [12:00] server_args=ServerArgs(model_path='m', quantization={}, tp=1\n"
+
+
+@pytest.mark.parametrize("line", [VLLM, SGLANG])
+@pytest.mark.parametrize("value", ["fp8", "'compressed-tensors'", "None"])
+def test_what_an_engine_prints_about_its_weights_is_a_setting(
+    line: str, value: str, tmp_path: Path
+) -> None:
+    config = settings_of(line.format(value), tmp_path)
+    assert config["printed_engine.quantization"] == value.strip("'")
+    assert not settings_of("we use quantization=fp8 for the sampler\n", tmp_path)

@@ -15,7 +15,7 @@ from grpodoctor.cli.options import (
     RunConfigOption,
     page_format,
 )
-from grpodoctor.cli.pages import json_text
+from grpodoctor.cli.pages import json_text, print_page
 
 if TYPE_CHECKING:
     from grpodoctor.frameworks.framework import Framework
@@ -62,11 +62,14 @@ def recipe(
 
     if framework is not None or run is not None or run_config is not None:
         preset = _preset_named(name)
-        print(_in_framework(preset, *_target(framework, run, run_config), output_format))
+        print_page(
+            _in_framework(preset, *_target(framework, run, run_config), output_format),
+            output_format,
+        )
     elif name is None:
-        print(_LISTS[output_format](families()))
+        print_page(_LISTS[output_format](families()), output_format)
     else:
-        print(_PAGES[output_format](page_of(name)))
+        print_page(_PAGES[output_format](page_of(name)), output_format)
 
 
 def _list_text(families: Mapping[str, tuple[Page, ...]]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from grpodoctor.cli.options import JsonOption, PageFormat, PageFormatOption, page_format
-from grpodoctor.cli.pages import json_text
+from grpodoctor.cli.pages import json_text, print_page
 from grpodoctor.report.manual_page import manual_markdown
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -40,9 +40,9 @@ def remedy(
     from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 
     if remedy_id is None:
-        print(_LISTS[output_format](all_remedies()))
+        print_page(_LISTS[output_format](all_remedies()), output_format)
     else:
-        print(_PAGES[output_format](detail(remedy_of(remedy_id), framework)))
+        print_page(_PAGES[output_format](detail(remedy_of(remedy_id), framework)), output_format)
 
 
 def entry(remedy: Remedy) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from grpodoctor.cli.options import JsonOption, PageFormat, PageFormatOption, page_format
-from grpodoctor.cli.pages import json_text
+from grpodoctor.cli.pages import json_text, print_page
 from grpodoctor.cli.rule_page import (
     former_names_lines,
     lead_time_text,
@@ -42,9 +42,9 @@ def rule(
 
     listed: tuple[Listed, ...] = (*all_rules(), *all_checks())
     if code is None:
-        print(_LISTS[output_format](listed))
+        print_page(_LISTS[output_format](listed), output_format)
     else:
-        print(_PAGES[output_format](find(listed, code)))
+        print_page(_PAGES[output_format](find(listed, code)), output_format)
 
 
 def entry(rule: Listed) -> dict[str, Any]:

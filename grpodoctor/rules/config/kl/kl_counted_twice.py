@@ -19,7 +19,7 @@ class KlCountedTwice(ConfigRule):
         Settings: `kl_in_reward`, `kl_in_loss`.
 
     Remedies:
-        Keep the one in the loss.
+        Keep the one in the loss (`kl-in-loss-only`).
 
     When it is wrong:
         A recipe that was tuned with both.
@@ -33,7 +33,7 @@ class KlCountedTwice(ConfigRule):
     name = "kl-counted-twice"
     summary = "The KL penalty is in the reward and in the loss."
     needs = ("kl_in_reward", "kl_in_loss")
-    remedies = ()
+    remedies = ("kl-in-loss-only",)
     references = ("arXiv 2402.03300",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:

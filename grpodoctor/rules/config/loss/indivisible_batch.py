@@ -25,7 +25,7 @@ class IndivisibleBatch(ConfigRule):
 
     Remedies:
         Choose the batch as a multiple of the mini-batch, and the mini-batch times the responses
-        per prompt as a multiple of the devices times the micro-batch.
+        per prompt as a multiple of the devices times the micro-batch (`divisible-batch`).
 
     When it is wrong:
         A version of the trainer may fill the last update or pass up.
@@ -39,7 +39,7 @@ class IndivisibleBatch(ConfigRule):
     explains = ()
     summary = "The batch cannot be divided into updates, devices and passes."
     needs = ("update_responses",)
-    remedies = ()
+    remedies = ("divisible-batch",)
     references = ("verl.readthedocs.io/en/latest/examples/config.html",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:

@@ -39,6 +39,7 @@ class NoLearningRate(ConfigRule):
     needs = ("learning_rate",)
     remedies = ("raise-learning-rate",)
     references = ("arXiv 1412.6980",)
+    judges_any_method = True
 
     smallest: float = 1e-09
     """Weights of about 0.02 have a rounding of 2e-9 in float32."""

@@ -39,6 +39,7 @@ class WarmupLongerThanRun(ConfigRule):
     needs = ()
     remedies = ()
     references = ("huggingface.co/docs/transformers/main_classes/trainer",)
+    judges_any_method = True
 
     largest_share: float = 0.5
     """Share of the run from which the warm-up is a mistake; a tenth is usual."""

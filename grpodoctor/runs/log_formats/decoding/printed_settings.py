@@ -1,4 +1,4 @@
-"""The settings of a run: printed as one dict over many lines, or one argument on each line."""
+"""The settings of a run: as one dict over many lines, one argument a line, or by its engine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS
+from grpodoctor.frameworks.sampler_precision import PRINTED_QUANTIZATION
 from grpodoctor.runs.log_formats.decoding.printed_dicts import is_settings, parse_nested_dict
 from grpodoctor.support.numbers import parse_number
 
@@ -15,7 +16,21 @@ _MOST_COLUMNS = 400
 _ARGUMENT = re.compile(r"\s{0,8}([A-Za-z_]\w{0,80}) (\.{1,48}) (.*)")
 _ARGUMENT_COLUMNS = 48
 """Characters of an argument's name and the dots behind it, as Megatron-LM prints its arguments."""
+_ENGINE = re.compile(r"\bLLM engine \([^()]{1,80}\) with config:|\bServerArgs\(")
+_QUANTIZATION = re.compile(r"""[ ,(]quantization=['"]?([\w-]{1,40})""")
 _PLAIN_VALUES = {"True": True, "False": False, "None": None}
+
+
+def parse_engine(text: str) -> tuple[str, str] | None:
+    """Parse how the weights are quantized from the line with which vLLM or SGLang starts.
+
+    vLLM prints `Initializing a V1 LLM engine (v0.11) with config: model=…, quantization=fp8, …`,
+    SGLang `server_args=ServerArgs(model_path=…, quantization='fp8', …`.
+    """
+    if "quantization=" not in text or _ENGINE.search(text) is None:
+        return None
+    match = _QUANTIZATION.search(text)
+    return (PRINTED_QUANTIZATION, match[1]) if match else None
 
 
 def parse_argument(text: str) -> tuple[str, Any] | None:
