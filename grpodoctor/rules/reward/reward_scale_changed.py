@@ -38,6 +38,8 @@ _UNDIVIDED = frozenset({"centred", "leave_one_out", "none", "gae"})
 _STEADY = 0.75
 """Part of the failures of ten readings that the last three of them still have: a policy that
 learned fast may solve the rest."""
+_LESS_STEADY = 0.4
+"""The same where four times as many readings without a failure follow."""
 _SURE_FAILURES = 12.0
 """Expected number of failures that chance does not hide: none of so many has a probability of
 6e-6."""
@@ -144,6 +146,8 @@ class RewardScaleChanged(Rule):
     a slope it is .4, in a jump 1."""
     after: int = 5
     """Readings since the step."""
+    long_after: int = 20
+    """The same for failures that vanish, where a few readings are too few to be sure."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the latest readings with those before them."""
@@ -154,7 +158,7 @@ class RewardScaleChanged(Rule):
         if means is not None and not _are_apart(*means):
             means = None
         if means is not None:
-            found += [self._scaled(chart, name, means) for name in spreads if name in _SPREADS]
+            found += [self._scaled(chart, name, means) for name in spreads]
         found += [self._stretched(chart, name) for name in bounds]
         if means is not None:
             found += [self._alone(chart, name, means) for name in outcomes]
@@ -182,6 +186,8 @@ class RewardScaleChanged(Rule):
     def _scaled(self, chart: Chart, name: str, means: _Windows) -> Sighting | None:
         """A mean and a spread that change by the same factor."""
         spreads = self._windows(chart, name)
+        if name not in _SPREADS:  # a part of the reward, which may be all of it
+            means = self._windows(chart, f"{name.removesuffix(STD)}{MEAN}") or means
         if spreads is None:
             return None
         spread, mean = _factor(*spreads), _factor(*means)
@@ -293,13 +299,18 @@ class RewardScaleChanged(Rule):
 
     def _vanished(self, chart: Chart, name: str) -> Sighting | None:
         """Failures that are gone at once, at a mean of 1, while learning makes them rarer."""
-        values = chart.series(name).tail(RECENT + self.after)
-        if len(values) < RECENT + self.after or min(values[RECENT:]) < 1:
-            return None
-        if not _failures_vanish(values[:RECENT], self.after):
-            return None
-        before = statistics.fmean(values[:RECENT])
-        return self._sighting(chart, before, 1.0, name, reason="for every batch since")
+        series = chart.series(name)
+        for after in (self.after, self.long_after):
+            values = series.tail(RECENT + after)
+            if len(values) < RECENT + after or min(values[RECENT:]) < 1:
+                return None
+            earlier = values[:RECENT]
+            steady = _STEADY if after == self.after else _LESS_STEADY
+            if _failures_vanish(earlier, after, steady):
+                before, step = statistics.fmean(earlier), series.steps(after)[0]
+                reason = "for every batch since"
+                return self._sighting(chart, before, 1.0, name, reason=reason, step=step)
+        return None
 
     def _sighting(
         self,
@@ -334,7 +345,7 @@ class RewardScaleChanged(Rule):
         return Sighting("warning", f"{text}.", evidence, find_onset=partial(int, step))
 
 
-def _failures_vanish(earlier: Sequence[float], after: int) -> bool:
+def _failures_vanish(earlier: Sequence[float], after: int, steady: float) -> bool:
     """Whether responses that failed before a step all succeed since it, beyond what one step does.
 
     Learning makes failures rarer from step to step. If it halved them at once, and then stopped,
@@ -344,13 +355,14 @@ def _failures_vanish(earlier: Sequence[float], after: int) -> bool:
     Args:
         earlier: shares of successes before the step.
         after: readings since then.
+        steady: part of the failures that the last three readings still have.
     """
     if min(earlier) < 0 or max(earlier) >= 1 or min(earlier) == max(earlier):
         return False
     usual = 1 - statistics.fmean(earlier)
     latest = 1 - statistics.fmean(earlier[-_NEAREST:])
     responses = usual * (1 - usual) / statistics.variance(earlier)
-    is_level = latest >= _STEADY * usual
+    is_level = latest >= steady * usual
     return is_level and latest / 2 * responses * after >= _SURE_FAILURES
 
 
