@@ -149,9 +149,8 @@ class LengthNearLimit(Rule):
         if longest.window_min() < limit or not mean >= self.tight_mean * limit:
             return None
         text = (
-            f"The longest response has {limit:g} tokens in every batch, and the mean is "
-            f"{means.level(2 * RECENT) / limit:.0%} of that: the limit cuts ordinary responses; "
-            "truncation is not logged."
+            f"Every batch reaches {limit:g} tokens, and the mean is "
+            f"{means.level(2 * RECENT) / limit:.0%} of that: the limit cuts ordinary responses."
         )
         first = means.first_step
         evidence = cite_all(chart, _MEAN, _MAX)

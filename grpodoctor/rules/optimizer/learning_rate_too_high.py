@@ -153,7 +153,7 @@ class LearningRateTooHigh(Rule):
         if not chart.series(first.metrics[-1]).level(RECENT) < before / 2:
             return None
         text = (
-            f"The first update clipped {first.clipped:.1%} of tokens, and entropy fell from "
+            f"The first update clipped {first.clipped[0]:.1%} of tokens, and entropy fell from "
             f"{before:.2g} to {after:.2g} within ten steps."
         )
         evidence = cite_all(chart, *first.metrics, _RATE, outcome_metric(chart))

@@ -147,7 +147,7 @@ class NanOrInf(Rule):
         first = next(step for step in steps if step not in logged)
         text = (
             f"Loss and gradient norm are missing in {len(missing)} of the latest {len(late)} "
-            f"steps, first at step {first}: NaN, or skipped updates."
+            "steps: NaN, or skipped updates."
         )
         evidence = cite_all(chart, _GRADIENT, _LOSS, _REWARD)
         return Sighting("info", text, evidence, find_onset=lambda: first)

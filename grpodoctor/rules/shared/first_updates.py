@@ -28,8 +28,8 @@ class FirstUpdates(NamedTuple):
     metrics: tuple[str, ...]
     """The clip fractions and the entropy that are logged."""
     step: int
-    clipped: float
-    """Share of tokens that they clipped."""
+    clipped: tuple[float, float]
+    """Share of tokens that they clipped, and that some more updates did."""
     entropy: tuple[float, float]
     """Entropy before them and after some more, in nats per token."""
 
@@ -37,6 +37,12 @@ class FirstUpdates(NamedTuple):
     def entropy_left(self) -> float:
         """Share of the entropy that is left."""
         before, after = self.entropy
+        return after / before
+
+    @property
+    def clipped_left(self) -> float:
+        """Clipped share after some more updates, as a part of the first one."""
+        before, after = self.clipped
         return after / before
 
 
@@ -54,5 +60,6 @@ def many_clipped_at_first(chart: Chart) -> FirstUpdates | None:
     later = entropy.head(BASELINE)[_LATER:]
     if len(later) < BASELINE - _LATER:
         return None
-    after = statistics.median(later)
-    return FirstUpdates((*sides, name), entropy.first_step, clipped, (started, after))
+    left = sum(statistics.median(each.head(BASELINE)[_LATER:] or [0.0]) for each in clips)
+    nats = started, statistics.median(later)
+    return FirstUpdates((*sides, name), entropy.first_step, (clipped, left), nats)

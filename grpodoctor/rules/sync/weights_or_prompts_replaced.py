@@ -170,7 +170,7 @@ class WeightsOrPromptsReplaced(Rule):
         if new < old:
             earned, left = found.outcome
             text += f"{outcome_noun(chart)} from {earned:.2g} to {left:.2g}: "
-            text += "another stop token or other weights."
+            text += "other stop tokens or weights."
         else:
             entropy = next(name for name in found.moved if name != "length/mean")
             before, after = found.moved[entropy]
