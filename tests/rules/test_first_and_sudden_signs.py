@@ -158,3 +158,52 @@ def test_a_component_that_is_scaled_is_another_reward() -> None:
 
     assert len(run(part(0.1, spread=0.1), 90).findings("REW016")) == 1
     assert run(part(0.1, spread=0.9), 90).findings("REW016") == []  # a verifier that rejects
+
+
+def limited(before: float, after: float, mean: float, reward: Curve) -> list[str]:
+    """A run whose longest responses have one length since step 60; truncation counts none."""
+    curves: dict[str, Curve] = {
+        "length/max": lambda step: before + (step % 7) if step < 60 else after,
+        LENGTH: noisy(at(60, 60, mean), 2, 1),
+        "length/truncated_rate": 0.0,
+        REWARD: noisy(reward, 0.02, 2),
+    }
+    findings = run(curves, 100).findings("LEN002")
+    return [each.severity for each in findings if each.onset_step == 60]
+
+
+def test_a_longest_response_that_is_shorter_in_every_batch_is_a_lowered_limit() -> None:
+    lost = at(60, ramp(0.4, 0.6, 60), 0.35)
+    assert limited(230, 60, 45, lost) == ["warning"]
+    assert limited(66, 60, 45, lost) == []
+    assert limited(230, 60, 15, lost) == []  # it cuts hardly any response
+    assert limited(230, 60, 45, ramp(0.4, 0.6, 60)) == []
+
+
+def test_a_gap_far_above_the_first_one_is_a_note_below_ordinary_levels() -> None:
+    def notes(level: float, steps_of_rise: int = 20) -> list[str]:
+        gap: Curve = noisy(ramp(2e-6, level, steps_of_rise), 1e-7, 1)
+        curves: dict[str, Curve] = {
+            "mismatch/kl_k3": lambda step: 2e-6 if step == 0 else gap(step),  # type: ignore[operator]
+            REWARD: noisy(ramp(0.3, 0.9, 80), 0.02, 2),
+        }
+        return [each.severity for each in run(curves, 100).findings("SYN008")]
+
+    assert notes(0.003) == ["info"]
+    assert notes(0.0002) == []
+    assert "warning" in notes(0.02)
+
+
+def test_a_rate_that_jumps_and_takes_the_entropy_is_a_note_once_the_run_is_back() -> None:
+    def notes(after: float, entropy: float) -> list[str]:
+        recovered = ramp(0.4, 0.9, 50, begin=50)
+        curves: dict[str, Curve] = {
+            RATE: at(50, 1e-6, after),
+            ENTROPY: noisy(at(50, 0.3, entropy), 0.004, 1),
+            REWARD: noisy(recovered, 0.02, 2),
+        }
+        return [each.severity for each in run(curves, 110).findings("OPT006")]
+
+    assert notes(1e-4, 0.02) == ["info"]
+    assert notes(1e-4, 0.25) == []
+    assert notes(1e-6, 0.02) == []

@@ -12,7 +12,9 @@ from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Severity, Si
 from grpodoctor.rules.shared.clip_bursts import USUAL_FACTOR, ClipBurst, clip_bursts
 from grpodoctor.rules.shared.first_updates import many_clipped_at_first
 from grpodoctor.rules.shared.run_health import (
+    ENTROPY_METRICS,
     RECENT,
+    current_metric,
     first_step_where,
     fresh_metric,
     has_improved,
@@ -50,7 +52,8 @@ class LearningRateTooHigh(Rule):
         falls or does not rise. In a run that has stalled for sixty readings, half of that KL
         divergence is enough, without a jump. Without a KL divergence, a learning rate of 0.002 and
         more in a run without a rise, unless it earns half of a maximum of 1. Also a learning rate
-        that rises fivefold from one reading to the next, after which the outcome is lost. And a
+        that rises fivefold from one reading to the next, after which the outcome is lost, or,
+        as `info`, two thirds of the entropy. And a
         burst of clipped tokens, a tenth of a batch and twenty times the usual share, after which
         the outcome is lost at once: a resume without the optimizer's state or the warm-up, or a
         rate that ruins the run within a few steps. And first updates that clip a tenth of a token
@@ -246,13 +249,32 @@ class LearningRateTooHigh(Rule):
         if rate.last < self.rate_jump / 2 * rate.window_min():
             return None
         if outcome_lost(chart) < self.lost_share:
-            return None
+            return self._entropy_lost_since_jump(chart, rate)
         for (_, before), (step, after) in reversed(list(itertools.pairwise(rate))):
             has_jumped = before > 0 and after >= self.rate_jump * before
             if has_jumped and rate.last >= after / 2 and self._lost_since(chart, step):
                 text = f"The learning rate rose from {before:.2g} to {after:.2g} at step {step}."
                 evidence = cite_all(chart, _RATE, outcome_metric(chart))
                 return Sighting("warning", text, evidence, find_onset=partial(int, step))
+        return None
+
+    def _entropy_lost_since_jump(self, chart: Chart, rate: Series) -> Sighting | None:
+        """Such a rate that took most of the entropy, in a run whose outcome is back."""
+        entropy = chart.series(current_metric(chart, ENTROPY_METRICS))
+        if not len(entropy) or not outcome_has_risen(chart):
+            return None
+        for (_, before), (step, after) in itertools.pairwise(rate):
+            then = level_at(entropy, step - 1)
+            if not (before > 0 and after >= self.rate_jump * before) or not then:
+                continue
+            soon = [value for at, value in entropy if at > step][:RECENT]
+            if len(soon) == RECENT and statistics.median(soon) <= self.entropy_left * then:
+                text = (
+                    f"The learning rate rose from {before:.2g} to {after:.2g} at step {step}, and "
+                    f"entropy fell from {then:.2g} to {statistics.median(soon):.2g}."
+                )
+                evidence = cite_all(chart, _RATE, outcome_metric(chart))
+                return Sighting("info", text, evidence, find_onset=partial(int, step))
         return None
 
     def _lost_since(self, chart: Chart, step: int) -> bool:
