@@ -116,6 +116,8 @@ def sudden_length(chart: Chart, outcome_name: str) -> Replacement | None:
         outcome_name: the metric of its outcome.
     """
     lengths = chart.series(_LENGTH)
+    if not len(lengths) or (1 - _OTHER_LENGTH) * lengths.window_max() < lengths.window_min():
+        return None  # the usual case
     found = largest_jump(lengths)
     if found is None:
         return None
