@@ -133,7 +133,7 @@ def test_failures_that_vanish_for_twenty_batches_are_no_learning() -> None:
     draw = random.Random(5)
 
     def shares(end: float) -> list[float]:
-        rates = [0.5 + 0.45 * min(step / 60, 1.0) for step in range(90)]
+        rates = [0.5 + 0.45 * min(step / 40, 1.0) for step in range(90)]
         rates = [rate if step < 62 else end for step, rate in enumerate(rates)]
         return [sum(draw.random() < rate for _ in range(208)) / 208 for rate in rates]
 

@@ -157,7 +157,6 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     },
     "entropy-loss": {
         "diversity-loss": "a policy without entropy repeats one response",
-        "equal-rewards": "a policy without entropy repeats one response",
         "length-loss": "a policy without entropy keeps the length of the one response it repeats",
         "plateau": "a policy without entropy does not explore",
     },

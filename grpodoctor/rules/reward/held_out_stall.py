@@ -321,7 +321,8 @@ class HeldOutStall(Rule):
         if not first <= self.far_below * before or not first < last <= self.ceiling * after:
             return None
         error = max(reading_noise(chart.series(name)), _scatter(values)) * math.sqrt(2 / count)
-        if after - before > self.sure_errors * error:
+        shared = self.solved_share * (last - first)
+        if after - before > error or after - before > max(shared, 0.0):
             return None
         text = (
             f"{train} stays below {name} ({last:.2g} and {after:.2g}), which does not rise: "

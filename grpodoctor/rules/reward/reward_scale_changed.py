@@ -38,8 +38,6 @@ _UNDIVIDED = frozenset({"centred", "leave_one_out", "none", "gae"})
 _STEADY = 0.75
 """Part of the failures of ten readings that the last three of them still have: a policy that
 learned fast may solve the rest."""
-_LESS_STEADY = 0.4
-"""The same where four times as many readings without a failure follow."""
 _SURE_FAILURES = 12.0
 """Expected number of failures that chance does not hide: none of so many has a probability of
 6e-6."""
@@ -146,6 +144,8 @@ class RewardScaleChanged(Rule):
     a slope it is .4, in a jump 1."""
     after: int = 5
     """Readings since the step."""
+    few_failures: float = 0.8
+    """Mean from which failures are so few that five readings may be too few to be sure."""
     long_after: int = 20
     """The same for failures that vanish, where a few readings are too few to be sure."""
 
@@ -305,8 +305,8 @@ class RewardScaleChanged(Rule):
             if len(values) < RECENT + after or min(values[RECENT:]) < 1:
                 return None
             earlier = values[:RECENT]
-            steady = _STEADY if after == self.after else _LESS_STEADY
-            if _failures_vanish(earlier, after, steady):
+            is_rare = after == self.after or statistics.fmean(earlier) >= self.few_failures
+            if is_rare and _failures_vanish(earlier, after):
                 before, step = statistics.fmean(earlier), series.steps(after)[0]
                 reason = "for every batch since"
                 return self._sighting(chart, before, 1.0, name, reason=reason, step=step)
@@ -345,7 +345,7 @@ class RewardScaleChanged(Rule):
         return Sighting("warning", f"{text}.", evidence, find_onset=partial(int, step))
 
 
-def _failures_vanish(earlier: Sequence[float], after: int, steady: float) -> bool:
+def _failures_vanish(earlier: Sequence[float], after: int) -> bool:
     """Whether responses that failed before a step all succeed since it, beyond what one step does.
 
     Learning makes failures rarer from step to step. If it halved them at once, and then stopped,
@@ -355,14 +355,13 @@ def _failures_vanish(earlier: Sequence[float], after: int, steady: float) -> boo
     Args:
         earlier: shares of successes before the step.
         after: readings since then.
-        steady: part of the failures that the last three readings still have.
     """
     if min(earlier) < 0 or max(earlier) >= 1 or min(earlier) == max(earlier):
         return False
     usual = 1 - statistics.fmean(earlier)
     latest = 1 - statistics.fmean(earlier[-_NEAREST:])
     responses = usual * (1 - usual) / statistics.variance(earlier)
-    is_level = latest >= steady * usual
+    is_level = latest >= _STEADY * usual
     return is_level and latest / 2 * responses * after >= _SURE_FAILURES
 
 

@@ -29,6 +29,8 @@ _HELDOUT_LEFT = 0.75
 _OTHER_LENGTH = 0.25
 """Change of the length in one step that no update makes; the noise of small batches is half of it.
 """
+_HELD = 0.9
+"""Part of the usual outcome that a policy has right before it is replaced."""
 _LESS = 0.2
 """Part of the outcome or of the entropy that is lost with it."""
 
@@ -135,17 +137,31 @@ def sudden_length(chart: Chart, outcome_name: str) -> Replacement | None:
         if fell is None or not fell[1] <= (1 - _LESS) * fell[0] or is_cut:
             return None
     else:
-        entropy = current_metric(chart, ENTROPY_METRICS)
-        sank = _jump_at(chart.series(entropy), step)
-        if sank is None or not sank[1] <= (1 - _LESS) * sank[0]:
+        sank = _entropy_sank(chart, step, outcome, fell)
+        if sank is None:
             return None
-        if fell is not None and fell[1] <= (1 - _LOST) * fell[0]:
-            return None  # see `replaced_policy`
-        moved[entropy] = sank
+        moved |= sank
     measures = _ordinary_measures(chart, step)
     if not measures:
         return None
     return Replacement(step, fell or (0.0, 0.0), moved, is_measured=measures != [_RATE])
+
+
+def _entropy_sank(
+    chart: Chart, step: int, outcome: Series, fell: tuple[float, float] | None
+) -> dict[str, tuple[float, float]] | None:
+    """The entropy before and after it sank at a step, in a policy that had not diverged before."""
+    entropy = current_metric(chart, ENTROPY_METRICS)
+    sank = _jump_at(chart.series(entropy), step)
+    if sank is None or not sank[1] <= (1 - _LESS) * sank[0]:
+        return None
+    if fell is not None and fell[1] <= (1 - _LOST) * fell[0]:
+        return None  # see `replaced_policy`
+    earlier = [value for at, value in outcome if at < step][-BEFORE:]
+    if len(earlier) < BEFORE:
+        return None
+    is_held = statistics.median(earlier[-NEARBY:]) >= _HELD * statistics.median(earlier)
+    return {entropy: sank} if is_held else None
 
 
 def _jump_at(series: Series, step: int) -> tuple[float, float] | None:
