@@ -14,8 +14,8 @@ CLIP_SIDES = ("clip/low_rate", "clip/high_rate")
 ANY_CLIP = "clip/any_rate"
 MANY_CLIPPED = 0.1
 """Clipped tokens per nat of entropy, in the first step. Only tokens that could have been others can
-be clipped, so few are in a policy with little entropy. No healthy simulated run clipped any token
-in its first step. Wrong old log-probabilities and dropout in the learner gave .18 to .37, and
+be clipped, so few are in a policy with little entropy. Healthy simulated runs clipped at most one
+token in ten thousand in their first step. Wrong old log-probabilities and dropout in the learner gave .18 to .37, and
 thirty-two updates per batch at a rate a hundred times too high .2 to .9
 (tests/benchmarks/planted_mechanisms)."""
 _LATER = 6
