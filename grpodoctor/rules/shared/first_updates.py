@@ -15,8 +15,8 @@ ANY_CLIP = "clip/any_rate"
 MANY_CLIPPED = 0.1
 """Clipped tokens per nat of entropy, in the first step. Only tokens that could have been others can
 be clipped, so few are in a policy with little entropy. Healthy simulated runs clipped at most one
-token in ten thousand in their first step. Wrong old log-probabilities and dropout in the learner gave .18 to .37, and
-thirty-two updates per batch at a rate a hundred times too high .2 to .9
+token in ten thousand in their first step. Wrong old log-probabilities and dropout in the learner
+gave .18 to .37, and thirty-two updates per batch at a rate a hundred times too high .2 to .9
 (tests/benchmarks/planted_mechanisms)."""
 _LATER = 6
 """Readings between the first one and those that make the level after the first updates."""
