@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
@@ -37,7 +38,9 @@ class LengthNearLimit(Rule):
         critical if the mean is at the limit in nearly every batch while the outcome does not rise:
         every response is then truncated. It is a warning if the mean is so close to the limit that
         at least half of the responses end near it, or if no outcome is logged and the mean rose to
-        the limit from less than half of it, and `info` otherwise.
+        the limit from less than half of it, and `info` otherwise. It is
+        `info` as well if every batch of the run reached that length and the mean is half of it or
+        more.
 
     Why it matters:
         A truncated response is graded without its answer. Trainers of early 2025 do not log how
@@ -87,6 +90,9 @@ class LengthNearLimit(Rule):
     endless_level: float = 0.98
     """The same at which hardly any response ends: if one in twenty did, they would have to use
     three fifths of the limit on average."""
+    tight_mean: float = 0.5
+    """The same from which a limit that every batch reaches cuts ordinary responses: an even spread
+    of lengths up to the limit has this mean. See LEN002."""
     patience: int = 50
     """Readings without a rise of the outcome that make such a level a warning: healthy runs rise
     within that time."""
@@ -120,7 +126,7 @@ class LengthNearLimit(Rule):
                 source, ending = "", ", so hardly any response ends"
                 remedies = ("check-end-token", "longer-limit")
         else:
-            return None
+            return self._tight(chart, limit) if source == _LONGEST else None
         is_constant = share_at_limit >= self.all_batches_share
         severity = self._severity(chart, level / limit, is_constant=is_constant)
         if severity == "info" and has_improved(chart) is None and grew_to(series, limit):
@@ -130,6 +136,25 @@ class LengthNearLimit(Rule):
         near = self.near_limit_share * limit if shows_late else None
         onset = _onset(chart, limit, near, is_longest=source == _LONGEST)
         return Sighting(severity, text, cite_all(chart, _MEAN, _MAX), remedies, onset)
+
+    def _tight(self, chart: Chart, limit: float) -> Sighting | None:
+        """A limit that is reached in every batch from the start, and is not twice the mean length.
+
+        It cuts ordinary responses and not only those that loop.
+        """
+        longest, means = chart.series(_MAX), chart.series(_MEAN)
+        if len(longest) < self.patience or set(longest.head(2 * RECENT)) != {limit}:
+            return None
+        mean = min(means.level(2 * RECENT), statistics.median(means.head(2 * RECENT)))
+        if longest.window_min() < limit or not mean >= self.tight_mean * limit:
+            return None
+        text = (
+            f"Every batch reaches {limit:g} tokens, and the mean is "
+            f"{means.level(2 * RECENT) / limit:.0%} of that: the limit cuts ordinary responses."
+        )
+        first = means.first_step
+        evidence = cite_all(chart, _MEAN, _MAX)
+        return Sighting("info", text, evidence, ("longer-limit",), find_onset=lambda: first)
 
     def _none_ends(self, series: Series, limit: float) -> bool:
         """Whether the mean has been so near the limit from the first readings on.

@@ -13,6 +13,7 @@ from grpodoctor.rules.shared.heldout import (
     is_at_risen_best,
     low_heldout_accuracy,
 )
+from grpodoctor.rules.shared.length_limit import lowered_limit
 from grpodoctor.rules.shared.run_health import (
     COLLAPSE_LOSS,
     RECENT,
@@ -33,7 +34,7 @@ from grpodoctor.runs.series import BASELINE, OPENING, Series
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 
-_TRUNCATED = "length/truncated_rate"
+_TRUNCATED, _LONGEST = "length/truncated_rate", "length/max"
 _VISIBLE_CHANGE = 0.05
 """Change since the start that the summary states; a smaller one is noise of the batches."""
 _ALL = 0.995
@@ -59,6 +60,9 @@ class TruncatedResponses(Rule):
         Shares of truncated and of correct responses that exceed 1 together show that some truncated
         ones earned the reward: a note, or a warning if they are a tenth of all responses and the
         held-out accuracy is low.
+        A longest response that has one length in every batch since a step, three quarters or less
+        of the earlier ones, shows a lowered limit where the outcome fell at once: a warning until
+        the outcome is back.
         In a run of fewer than 40 readings, the latest three count: a share far above its lowest
         level while the outcome falls; see REW015.
 
@@ -118,6 +122,10 @@ class TruncatedResponses(Rule):
     """Share that is critical; a public run with 1.0 in every row learned nothing."""
     warning_rise: float = 0.15
     """Rise since the start that turns `info` into a warning, since the drift continues."""
+    lowered_mean: float = 0.4
+    """Mean length as a part of a lowered limit: otherwise it cuts only responses that loop."""
+    lowered_loss: float = 0.15
+    """Part of the outcome that is lost right after it."""
     early_rise: float = 0.1
     """Rise for a warning below `info_share`: a tenth of the batch is lost, and the share still
     climbs."""
@@ -169,7 +177,40 @@ class TruncatedResponses(Rule):
         found = self._by_levels(chart, series)
         if isinstance(found, Sighting) and found.severity != "info":
             return found
+        lowered = self._lowered(chart)
+        if lowered is not None:
+            return lowered
         return self._with_falling_outcome(chart, series) or self._rewarded(chart, series) or found
+
+    def _lowered(self, chart: Chart) -> Sighting | None:
+        """A longest response of one length in every batch since a step, and longer ones before.
+
+        The truncated share may not show it, where it counts those of another limit.
+        """
+        limit, at = lowered_limit(chart.series(_LONGEST))
+        name = outcome_metric(chart)
+        if not limit or name is None:
+            return None
+        mean = chart.series("length/mean")
+        if not len(mean) or not mean.level(RECENT) >= self.lowered_mean * limit:
+            return None
+        step = chart.series(_LONGEST).steps(at)[0]
+        outcomes = list(chart.series(name))
+        before = [value for each, value in outcomes if each < step][-2 * RECENT :]
+        since = [value for each, value in outcomes if each >= step]
+        if len(before) < 2 * RECENT or not since:
+            return None
+        then, now = statistics.fmean(before), statistics.fmean(since[-2 * RECENT :])
+        fell = statistics.fmean(since[:RECENT])
+        if not fell <= (1 - self.lowered_loss) * then:
+            return None
+        text = (
+            f"No response exceeds {limit:g} tokens since step {step}, and {outcome_noun(chart)} "
+            f"fell from {then:.2g} to {fell:.2g}: a lower limit."
+        )
+        severity: Severity = "warning" if now < then else "info"
+        evidence = (cite(chart, name, then), *cite_all(chart, _LONGEST, _TRUNCATED))
+        return Sighting(severity, text, evidence, ("longer-limit",), partial(int, step))
 
     def _rewarded(self, chart: Chart, series: Series) -> Sighting | None:
         """Truncated responses that earn as much as correct ones, as the sum of two shares shows."""

@@ -17,6 +17,7 @@ from grpodoctor.rules.shared.engine_correction import (
     mismatch_remedies,
     weights_tokens,
 )
+from grpodoctor.rules.shared.flat_outcome import outcome_rose
 from grpodoctor.rules.shared.mismatch_levels import ORDINARY
 from grpodoctor.rules.shared.run_health import (
     ENTROPY_METRICS,
@@ -65,7 +66,8 @@ class EngineMismatch(Rule):
         temperature whose tokens are mostly certain.
 
         A smaller one is `info` as well if it is a large part of the entropy: a tenth for the KL, a
-        fifth for the log-probabilities. Certain tokens have neither.
+        fifth for the log-probabilities, at first, and half of that later. Certain tokens have
+        neither. It is a warning if the outcome has not risen.
 
         A gap that the first step has already, and that does not grow, comes from no stale weights:
         the two engines describe different distributions. A gap that no temperature or precision
@@ -187,6 +189,8 @@ class EngineMismatch(Rule):
     """Divergence below which rounding may be the reason, where hardly any entropy is left."""
     least_logprob: float = 0.01
     """The same for the mean |log p - log p'|."""
+    min_flat_readings: int = 50
+    """Readings after which such a gap is an alarm if the outcome has not risen; see MIS002."""
     min_readings: int = 5
     """Minimum readings for the level of a divergence, which a few tokens can dominate."""
     min_grown_difference: float = 0.3
@@ -315,8 +319,11 @@ class EngineMismatch(Rule):
         level = series.level(2 * RECENT)
         if not level >= floor or len(series) < 2 * RECENT or not chart.is_fresh(name):
             return None  # the usual case
-        nats = chart.series(current_metric(chart, ENTROPY_METRICS)).level(2 * RECENT)
+        entropy = chart.series(current_metric(chart, ENTROPY_METRICS))
+        nats = entropy.level(2 * RECENT)
         part = self.logprob_of_entropy if is_logprob else self.kl_of_entropy
+        if self._began_above(series, entropy, part):
+            part /= 2
         least = max(part * nats, floor)
         if not nats > 0 or not level >= least or not series.last >= least / 2:
             return None
@@ -325,10 +332,16 @@ class EngineMismatch(Rule):
             return None  # the gap is that of unlikely tokens alone
         share = level / nats
         gap = "log-probabilities differ by" if is_logprob else "diverge by"
-        return "info", (
+        is_flat = len(series) >= self.min_flat_readings and not outcome_rose(chart)
+        return "warning" if is_flat else "info", (
             f"Sampler and learner {gap} {share:.0%} of the entropy: temperature, top-p or weights "
             "differ"
         )
+
+    def _began_above(self, series: Series, entropy: Series, part: float) -> bool:
+        """Whether a gap was that part of the entropy at the start: it may shrink with learning."""
+        gap, nats = series.opening, entropy.opening
+        return gap is not None and nats is not None and gap.level >= part * nats.level > 0
 
     def _note(
         self, chart: Chart, text: str, series: Series, warning: float

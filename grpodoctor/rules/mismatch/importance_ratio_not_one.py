@@ -15,6 +15,7 @@ from grpodoctor.rules.base import (
     cite,
     cite_all,
 )
+from grpodoctor.rules.shared.first_updates import many_clipped_at_first
 from grpodoctor.rules.shared.flat_outcome import outcome_rose
 from grpodoctor.rules.shared.mismatch_levels import HARMFUL, ORDINARY
 from grpodoctor.rules.shared.run_health import RECENT
@@ -55,7 +56,10 @@ class ImportanceRatioNotOne(Rule):
         first step also has a distance to the reference or to the sampler: nothing was learned yet,
         so the log-probabilities of one policy were computed twice and differ. It is a note, or a
         warning in a run whose outcome has not risen, if the distance is one to the reference, or a
-        mismatch that does harm. Clip fractions of whole responses (GSPO) do not count.
+        mismatch that does harm. Without such a distance, it is a note if the clipped share is a
+        tenth of the entropy or more and the entropy stays as it was: updates that large would have
+        changed it. That is a warning if the outcome has not risen. Clip fractions of whole
+        responses (GSPO) do not count.
 
     Why it matters:
         The old log-probabilities are not the learner's. Usually they are the sampler's: the ratio
@@ -119,6 +123,14 @@ class ImportanceRatioNotOne(Rule):
     """Part of it that is left: the fraction falls with the entropy and with the share of groups
     that vary, and not with the updates. Where both are a third of what they were, a ninth is
     left."""
+    still_entropy: float = 0.15
+    """Part of the entropy that the first ten steps may change. Updates that move so many tokens out
+    of the trust region change most of it: see OPT006."""
+    still_factor: float = 2.0
+    """Factor by which the clip fraction may change in these steps. A public run with eight epochs
+    per batch began at .2 and had .06 ten steps later."""
+    still_clipped: float = 0.04
+    """Clipped tokens per nat of entropy that are left, as groups that vary become fewer."""
     min_clip_readings: int = 20
     """Readings of it: those of the level that is compared with its first ones."""
     min_flat_readings: int = 50
@@ -128,7 +140,7 @@ class ImportanceRatioNotOne(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Take the share of ratios that differ from 1, then how far the policies differ."""
         if not chart.is_fresh(_OFF):
-            return self._by_mean(chart) or self._by_clip(chart)
+            return self._by_mean(chart) or self._by_clips(chart)
         series = chart.series(_OFF)
         if not series.last > self.min_share or not series.level(RECENT) > self.min_share:
             return None
@@ -158,8 +170,8 @@ class ImportanceRatioNotOne(Rule):
         evidence = (cite(chart, _RATIO, 1.0),)
         return Sighting("warning", text, evidence, find_onset=lambda: first)
 
-    def _by_clip(self, chart: Chart) -> RuleResult:
-        """Tokens that are clipped from the first step on, in a policy that differs from itself.
+    def _by_clips(self, chart: Chart) -> RuleResult:
+        """Tokens that are clipped from the first step on.
 
         A ratio of a whole response has a bound so narrow that healthy runs exceed it, and a bound
         of weights is no clip.
@@ -167,6 +179,40 @@ class ImportanceRatioNotOne(Rule):
         traits = traits_of(chart.knobs.get("loss"))
         if traits.ratio_per_response or traits.bounds_weights:
             return NOT_LOGGED
+        found = self._by_clip(chart)
+        if isinstance(found, Sighting) and found.severity != "info":
+            return found
+        in_still = self._in_still_policy(chart)
+        if in_still is None or (isinstance(found, Sighting) and in_still.severity == "info"):
+            return found
+        return in_still
+
+    def _in_still_policy(self, chart: Chart) -> Sighting | None:
+        """Many clipped tokens from the first step on, and an entropy that hardly changed then."""
+        first = many_clipped_at_first(chart)
+        if first is None or abs(first.entropy_left - 1) > self.still_entropy:
+            return None
+        if not 1 / self.still_factor <= first.clipped_left <= self.still_factor:
+            return None  # what the updates do changes it
+        *sides, entropy = first.metrics
+        clipped = sum(chart.series(name).level(2 * RECENT) for name in sides)
+        nats = chart.series(entropy).level(2 * RECENT)
+        if not clipped >= self.still_clipped * nats:
+            return None
+        text = (
+            f"{first.clipped[0]:.1%} of tokens are clipped from the first step on, "
+            "and entropy stays: wrong old log-probabilities."
+        )
+        evidence = cite_all(chart, *first.metrics)
+        severity: Severity = "warning" if self._is_flat(chart, sides[0]) else "info"
+        return Sighting(severity, text, evidence, _OF_CLIP, find_onset=lambda: first.step)
+
+    def _is_flat(self, chart: Chart, clip: str) -> bool:
+        """Whether a run is long enough for a rise of its outcome, and has none."""
+        return len(chart.series(clip)) >= self.min_flat_readings and not outcome_rose(chart)
+
+    def _by_clip(self, chart: Chart) -> RuleResult:
+        """Tokens that are clipped in a policy that differs from itself."""
         sides = [name for name in _CLIPS if chart.is_fresh(name)] or [_ANY_CLIP]
         clips = [chart.series(name) for name in sides]
         if not all(map(len, clips)) or not any(len(chart.series(name)) for name in _FIRST):
@@ -190,7 +236,7 @@ class ImportanceRatioNotOne(Rule):
         is_sure = is_to_reference or any(
             abs(chart.series(name).head(1)[0]) >= HARMFUL[name] for name in shown
         )
-        is_flat = len(clips[0]) >= self.min_flat_readings and not outcome_rose(chart)
+        is_flat = self._is_flat(chart, sides[0])
         first = clips[0].first_step
         evidence = cite_all(chart, *sides, *shown)
         severity: Severity = "warning" if is_sure and is_flat else "info"

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.clip_bursts import USUAL_FACTOR, ClipBurst, clip_bursts
+from grpodoctor.rules.shared.first_updates import many_clipped_at_first
 from grpodoctor.rules.shared.run_health import (
+    ENTROPY_METRICS,
     RECENT,
+    current_metric,
     first_step_where,
     fresh_metric,
     has_improved,
@@ -49,10 +52,13 @@ class LearningRateTooHigh(Rule):
         falls or does not rise. In a run that has stalled for sixty readings, half of that KL
         divergence is enough, without a jump. Without a KL divergence, a learning rate of 0.002 and
         more in a run without a rise, unless it earns half of a maximum of 1. Also a learning rate
-        that rises fivefold from one reading to the next, after which the outcome is lost. And a
+        that rises fivefold from one reading to the next, after which the outcome is lost, or,
+        as `info`, two thirds of the entropy. And a
         burst of clipped tokens, a tenth of a batch and twenty times the usual share, after which
         the outcome is lost at once: a resume without the optimizer's state or the warm-up, or a
-        rate that ruins the run within a few steps.
+        rate that ruins the run within a few steps. And first updates that clip a tenth of a token
+        per nat of entropy, after which two thirds of the entropy are lost within ten steps: `info`
+        if the outcome rises all the same.
 
     Why it matters:
         The two measure the same step in different ways, so noise in one of them does not show in
@@ -124,6 +130,9 @@ class LearningRateTooHigh(Rule):
     where the sides are logged apart, and in the first batch, which no other fault comes before."""
     ruined_share: float = 0.5
     """Share of the outcome that is lost right after a burst of a single batch, or of the first."""
+    entropy_left: float = 0.35
+    """Share of the entropy that such first updates leave; see `many_clipped_at_first`. A policy
+    that learns keeps nearly all of it in its first ten steps."""
     min_readings: int = 8
     """Minimum readings of the outcome before it counts as not rising."""
 
@@ -133,8 +142,26 @@ class LearningRateTooHigh(Rule):
         sides = self._sides(chart)
         by_jump = self._by_rate_jump(chart) or self._by_burst(chart, sides)
         if name is None or not sides:
-            return by_jump or self._by_rate(chart)
-        return by_jump or self._by_steps(chart, name) or self._by_rate(chart)
+            found = by_jump or self._by_rate(chart)
+        else:
+            found = by_jump or self._by_steps(chart, name) or self._by_rate(chart)
+        return found or self._by_first_updates(chart)
+
+    def _by_first_updates(self, chart: Chart) -> Sighting | None:
+        """Updates that clipped many tokens and took most of the entropy at once."""
+        first = many_clipped_at_first(chart)
+        if first is None or not first.entropy_left <= self.entropy_left:
+            return None
+        before, after = first.entropy
+        if not chart.series(first.metrics[-1]).level(RECENT) < before / 2:
+            return None
+        text = (
+            f"The first update clipped {first.clipped[0]:.1%} of tokens, and entropy fell from "
+            f"{before:.2g} to {after:.2g} within ten steps."
+        )
+        evidence = cite_all(chart, *first.metrics, _RATE, outcome_metric(chart))
+        severity: Severity = "info" if outcome_has_risen(chart) else "warning"
+        return Sighting(severity, text, evidence, _OF_BURST, find_onset=lambda: first.step)
 
     def _by_burst(self, chart: Chart, sides: Sequence[str]) -> Sighting | None:
         """A few batches with huge updates that ruined the policy at once."""
@@ -222,13 +249,32 @@ class LearningRateTooHigh(Rule):
         if rate.last < self.rate_jump / 2 * rate.window_min():
             return None
         if outcome_lost(chart) < self.lost_share:
-            return None
+            return self._entropy_lost_since_jump(chart, rate)
         for (_, before), (step, after) in reversed(list(itertools.pairwise(rate))):
             has_jumped = before > 0 and after >= self.rate_jump * before
             if has_jumped and rate.last >= after / 2 and self._lost_since(chart, step):
                 text = f"The learning rate rose from {before:.2g} to {after:.2g} at step {step}."
                 evidence = cite_all(chart, _RATE, outcome_metric(chart))
                 return Sighting("warning", text, evidence, find_onset=partial(int, step))
+        return None
+
+    def _entropy_lost_since_jump(self, chart: Chart, rate: Series) -> Sighting | None:
+        """Such a rate that took most of the entropy, in a run whose outcome is back."""
+        entropy = chart.series(current_metric(chart, ENTROPY_METRICS))
+        if not len(entropy) or not outcome_has_risen(chart):
+            return None
+        for (_, before), (step, after) in itertools.pairwise(rate):
+            then = level_at(entropy, step - 1)
+            if not (before > 0 and after >= self.rate_jump * before) or not then:
+                continue
+            soon = [value for at, value in entropy if at > step][:RECENT]
+            if len(soon) == RECENT and statistics.median(soon) <= self.entropy_left * then:
+                text = (
+                    f"The learning rate rose from {before:.2g} to {after:.2g} at step {step}, and "
+                    f"entropy fell from {then:.2g} to {statistics.median(soon):.2g}."
+                )
+                evidence = cite_all(chart, _RATE, outcome_metric(chart))
+                return Sighting("info", text, evidence, find_onset=partial(int, step))
         return None
 
     def _lost_since(self, chart: Chart, step: int) -> bool:

@@ -8,7 +8,15 @@ from functools import lru_cache, partial
 from operator import attrgetter
 from typing import ClassVar
 
-from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Severity, Sighting
+from grpodoctor.rules.base import (
+    Evidence,
+    Need,
+    Rule,
+    RuleResult,
+    Severity,
+    Sighting,
+    cite_all,
+)
 from grpodoctor.rules.shared.reward_components import MEAN, PREFIX, component_name
 from grpodoctor.runs.chart import MOST_LAYOUTS, Chart
 from grpodoctor.runs.series import WINDOW
@@ -18,6 +26,7 @@ from grpodoctor.vocabulary.metrics import may_be_empty
 from grpodoctor.vocabulary.values import Max, Mean, Min, Quantiles, Rate, Reading
 
 _REWARD = "reward/mean"
+_GRADIENT, _LOSS = "optimizer/grad_norm", "optimizer/loss"
 _COUNTERS = ("optimizer/nonfinite", "mismatch/nonfinite")
 _NONFINITE = attrgetter("nonfinite")
 _OF_REWARD = ("stop-training", "recheck-reward", "check-loss-mask")
@@ -35,7 +44,8 @@ class NanOrInf(Rule):
         other entries, so even a single token shows. The evidence names the metrics and the first
         step. NaN in a metric that some batches have nothing to average for is no finding: held-out
         metrics between evaluations, the length of correct responses, a reward component of another
-        task. A component that is NaN in every reading is `info`.
+        task. A component that is NaN in every reading is `info`. So are a loss and a gradient norm
+        that are missing at many steps, in a run that logged them at first: a logger may drop NaN.
 
     Why it matters:
         NaN in the loss, the gradient, the reward or a ratio reaches every weight with the next
@@ -82,13 +92,15 @@ class NanOrInf(Rule):
     min_component_readings: int = 20
     """Readings without a number before a component counts as never measured: the batches of a task
     that a quarter of them contain are missed with a probability of .003."""
+    min_missing: int = 10
+    """Steps without loss and gradient norm, in a run that logged both at each of its first ten."""
     min_empty_rows: int = 20
     """Rows without any number after which they count as broken instead of as not logged."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Scan the readings of the step."""
         if _is_clean(chart):
-            return None  # the usual case
+            return self._missing(chart)
         counts = [
             (name, count)
             for name, reading in chart.readings.items()
@@ -113,6 +125,32 @@ class NanOrInf(Rule):
         severity: Severity = "critical" if is_critical else "warning"
         remedies = _OF_REWARD if is_total_broken else None
         return Sighting(severity, text, evidence, remedies, onset)
+
+    def _missing(self, chart: Chart) -> Sighting | None:
+        """Loss and gradient norm that are missing at many steps, since a step in the run.
+
+        Some loggers drop what is not finite, and some trainers skip the update. A batch without a
+        group that varies is skipped on purpose.
+        """
+        gradient, reward = chart.series(_GRADIENT), chart.series(_REWARD)
+        if not len(gradient) or gradient.readings > reward.readings - self.min_missing:
+            return None  # the usual case
+        logged, losses = set(gradient.steps(WINDOW)), set(chart.series(_LOSS).steps(WINDOW))
+        steps = [step for step in reward.steps(WINDOW) if step >= gradient.first_step]
+        early, late = steps[: self.min_missing], steps[-2 * self.min_missing :]
+        missing = [step for step in late if step not in logged and step not in losses]
+        if len(missing) < self.min_missing / 2 or not logged.issuperset(early):
+            return None
+        equal = dict(chart.series("groups/zero_variance_rate"))
+        if sum(equal.get(step, 0.0) < 1 for step in missing) < self.min_missing / 2:
+            return None
+        first = next(step for step in steps if step not in logged)
+        text = (
+            f"Loss and gradient norm are missing in {len(missing)} of the latest {len(late)} "
+            "steps: NaN, or skipped updates."
+        )
+        evidence = cite_all(chart, _GRADIENT, _LOSS, _REWARD)
+        return Sighting("info", text, evidence, find_onset=lambda: first)
 
     def _is_without_readings(self, chart: Chart) -> bool:
         """Whether the row holds a held-out result alone, or nothing at all.

@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.heldout import LOW_ACCURACY, counts_successes, full_mark
+from grpodoctor.rules.shared.level_jumps import largest_jump
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     current_metric,
@@ -107,7 +108,10 @@ class HeldOutStall(Rule):
         both began alike, or the evaluations at half of the training reward or more, and the
         training prompts are solved or the reward is above .9, a rise below half of the training
         reward's counts as none. A slow rise of a share of successes, which only the whole run
-        shows, is `info` if the evaluations share less than half of it or fall.
+        shows, is `info` if the evaluations share less than half of it or fall. So is a training
+        outcome that stays below .8 of the held-out one from the start where that does not rise:
+        the labels may be those of other prompts. Neither counts where a limit cuts a tenth of the
+        responses.
 
     Why it matters:
         The policy gets better at the training prompts or at the reward function, and not at the
@@ -168,6 +172,14 @@ class HeldOutStall(Rule):
     first_evaluations: int = 3
     """Evaluations that make the level at the start: a run that learns in its first steps is at its
     plateau by the fifth."""
+    far_below: float = 0.8
+    """Training outcome at the start, as a part of the held-out one, that is far below it: held-out
+    prompts of the same kind are as hard. Of 324 healthy simulated runs, one was below .85, and its
+    evaluations rose by nine standard errors (tests/benchmarks/planted_mechanisms)."""
+    min_long_readings: int = 80
+    """Readings of the training outcome in which a run that learns has risen in both."""
+    max_truncated: float = 0.1
+    """Share of truncated responses that keeps both outcomes low."""
     min_rise: float = 4.0
     """Standard errors by which the training reward must have risen over the same steps."""
     min_share: float = 0.25
@@ -191,8 +203,9 @@ class HeldOutStall(Rule):
     evaluations exceed it in one stall of fifty."""
     begun_share: float = 0.1
     """Share of the training reward's rise that dates the onset."""
-    min_fall: float = 0.1
-    """Share of the level whose loss is a fall, which REW003 judges."""
+    min_fall: float = 0.2
+    """Share of the level whose loss is a fall, which REW003 judges; it overlooks half of that in a
+    dozen evaluations."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare evaluations and training over the same steps: the whole run, or the window."""
@@ -210,9 +223,9 @@ class HeldOutStall(Rule):
         found = self._judge(chart, name, train, self._since_start(chart, train, name))
         if found is not None:
             return found
-        slow = self._slow_rise(chart, name, train)
+        slow = self._slow_rise(chart, name, train) or self._far_below(chart, name, train)
         if slow is not None:
-            return slow
+            return None if self._is_cut(chart) else slow
         since = chart.series(train).steps(WINDOW)[0]
         recent = heldout.tail(len(heldout) - bisect_left(heldout.steps(WINDOW), since))
         if len(recent) < self.sure_evaluations:
@@ -246,8 +259,7 @@ class HeldOutStall(Rule):
             f"but {name} went from {values[0]:.3g} to {values[-1]:.3g}."
         )
         evidence = (cite(chart, name, values[0]), cite(chart, train, start))
-        risen = start + self.begun_share * (series.level(RECENT) - start)
-        onset = partial(first_step_where, series, lambda value: value >= risen)
+        onset = partial(self._onset, series, start, series.level(RECENT) - start)
         return Sighting("warning", text, evidence, find_onset=onset)
 
     def _lags(
@@ -292,9 +304,53 @@ class HeldOutStall(Rule):
         first_step = series.first_step
         return Sighting("info", text, evidence, find_onset=lambda: first_step)
 
+    def _far_below(self, chart: Chart, name: str, train: str) -> Sighting | None:
+        """A training outcome far below the held-out one from the start, which never rises.
+
+        A policy that learns rises in both, and the gap closes. One that learns wrong labels by
+        heart rises slowly in the training alone.
+        """
+        series, values = chart.series(train), chart.series(name).tail(WINDOW)
+        if len(values) < self.sure_evaluations or len(series) < self.min_long_readings:
+            return None
+        if not (self._is_share(chart, name) and self._is_share(chart, train)):
+            return None
+        count = len(values) // 3
+        before, after = statistics.fmean(values[:count]), statistics.fmean(values[-count:])
+        first, last = quarter_means(series)
+        if not first <= self.far_below * before or not first < last <= self.ceiling * after:
+            return None
+        error = max(reading_noise(chart.series(name)), _scatter(values)) * math.sqrt(2 / count)
+        shared = self.solved_share * (last - first)
+        if after - before > error or after - before > max(shared, 0.0):
+            return None
+        text = (
+            f"{train} stays below {name} ({last:.2g} and {after:.2g}), which does not rise: "
+            "training labels may be wrong."
+        )
+        evidence = (cite(chart, name, before), cite(chart, train, first))
+        first_step = series.first_step
+        return Sighting("info", text, evidence, find_onset=lambda: first_step)
+
+    def _is_cut(self, chart: Chart) -> bool:
+        """Whether a limit cuts so many responses that the evaluations cannot rise: see LEN002."""
+        truncated = chart.series("length/truncated_rate")
+        return len(truncated) > 0 and truncated.level(WINDOW) >= self.max_truncated
+
     def _is_share(self, chart: Chart, name: str) -> bool:
         """Whether all evaluations are between 0 and 1."""
         return chart.series(name).is_within(0, 1)
+
+    def _onset(self, series: Series, start: float, rise: float) -> int:
+        """The step that made half of the rise of the training reward, else that of its beginning.
+
+        Such a step is no learning, and what happened then explains the rise.
+        """
+        jump = largest_jump(series)
+        if jump is not None and jump[1][1] - jump[1][0] >= rise / 2:
+            return series.steps(jump[0])[0]
+        risen = start + self.begun_share * rise
+        return first_step_where(series, lambda value: value >= risen)
 
     def _is_solved(self, chart: Chart) -> bool:
         all_correct = chart.series("groups/all_correct_rate")
@@ -352,8 +408,7 @@ class HeldOutStall(Rule):
             f"but {name} went from {before:.3g} to {after:.3g}."
         )
         evidence = (cite(chart, name, before), cite(chart, train, course.train_before))
-        risen = course.train_before + self.begun_share * course.train_rise
-        onset = partial(first_step_where, chart.series(train), lambda value: value >= risen)
+        onset = partial(self._onset, chart.series(train), course.train_before, course.train_rise)
         return Sighting(severity, text, evidence, find_onset=onset)
 
     def _stall(self, chart: Chart, name: str, train: str, course: _Course) -> Severity | None:

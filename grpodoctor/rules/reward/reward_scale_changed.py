@@ -144,6 +144,10 @@ class RewardScaleChanged(Rule):
     a slope it is .4, in a jump 1."""
     after: int = 5
     """Readings since the step."""
+    few_failures: float = 0.8
+    """Mean from which failures are so few that five readings may be too few to be sure."""
+    long_after: int = 20
+    """The same for failures that vanish, where a few readings are too few to be sure."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the latest readings with those before them."""
@@ -154,7 +158,7 @@ class RewardScaleChanged(Rule):
         if means is not None and not _are_apart(*means):
             means = None
         if means is not None:
-            found += [self._scaled(chart, name, means) for name in spreads if name in _SPREADS]
+            found += [self._scaled(chart, name, means) for name in spreads]
         found += [self._stretched(chart, name) for name in bounds]
         if means is not None:
             found += [self._alone(chart, name, means) for name in outcomes]
@@ -182,6 +186,8 @@ class RewardScaleChanged(Rule):
     def _scaled(self, chart: Chart, name: str, means: _Windows) -> Sighting | None:
         """A mean and a spread that change by the same factor."""
         spreads = self._windows(chart, name)
+        if name not in _SPREADS:  # a part of the reward, which may be all of it
+            means = self._windows(chart, f"{name.removesuffix(STD)}{MEAN}") or means
         if spreads is None:
             return None
         spread, mean = _factor(*spreads), _factor(*means)
@@ -293,13 +299,18 @@ class RewardScaleChanged(Rule):
 
     def _vanished(self, chart: Chart, name: str) -> Sighting | None:
         """Failures that are gone at once, at a mean of 1, while learning makes them rarer."""
-        values = chart.series(name).tail(RECENT + self.after)
-        if len(values) < RECENT + self.after or min(values[RECENT:]) < 1:
-            return None
-        if not _failures_vanish(values[:RECENT], self.after):
-            return None
-        before = statistics.fmean(values[:RECENT])
-        return self._sighting(chart, before, 1.0, name, reason="for every batch since")
+        series = chart.series(name)
+        for after in (self.after, self.long_after):
+            values = series.tail(RECENT + after)
+            if len(values) < RECENT + after or min(values[RECENT:]) < 1:
+                return None
+            earlier = values[:RECENT]
+            is_rare = after == self.after or statistics.fmean(earlier) >= self.few_failures
+            if is_rare and _failures_vanish(earlier, after):
+                before, step = statistics.fmean(earlier), series.steps(after)[0]
+                reason = "for every batch since"
+                return self._sighting(chart, before, 1.0, name, reason=reason, step=step)
+        return None
 
     def _sighting(
         self,

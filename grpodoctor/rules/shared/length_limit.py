@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 from grpodoctor.rules.shared.run_health import RECENT
@@ -47,3 +48,27 @@ def grew_to(means: Series, limit: float) -> bool:
     if not limit or start is None or len(latest) < RECENT:
         return False
     return start.level < _GROWN_FROM * limit and share_at(latest, limit) >= ALL_BATCHES
+
+
+_LOWERED = 0.75
+"""A lowered limit, as a part of the longest response in the batches before it."""
+_SURE = 10
+"""Batches in a row whose longest response has one length, which only a limit gives."""
+
+
+@once_per_reading
+def lowered_limit(longest: Series) -> tuple[float, int]:
+    """A length that no response exceeds any more since a step, and that each batch reaches.
+
+    Returns:
+        The length and the number of readings since then; zeros without one.
+    """
+    limit = longest.last if len(longest) else 0.0
+    latest = longest.tail(_SURE)
+    if len(latest) < _SURE or latest.count(limit) < _SURE or longest.window_max() == limit:
+        return 0.0, 0  # the usual case
+    values = longest.tail(WINDOW)
+    since = next(at for at, value in enumerate(reversed(values)) if value != limit)
+    nearby = values[-since - 2 * _SURE : -since]
+    is_lower = len(nearby) == 2 * _SURE and limit <= _LOWERED * statistics.median(nearby)
+    return (limit, since) if is_lower else (0.0, 0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from operator import sub
 
 from grpodoctor.runs.estimators import step_noise
-from grpodoctor.runs.series import Series, once_per_reading
+from grpodoctor.runs.series import WINDOW, Series, once_per_reading
 
 BEFORE = 20
 """Readings before a jump, which show the noise of one."""
@@ -25,6 +26,36 @@ def is_apart(series: Series, side: int) -> bool:
     if len(latest) < side or min(nearby) <= values[-1] <= max(nearby):
         return False
     return max(latest) < min(nearby) or min(latest) > max(nearby)
+
+
+_TRIED = 5
+"""Changes that are tried: single outliers are no lasting ones."""
+_NOTABLE, _LARGE = 3.0, 5.0
+"""Noises of one reading that a change must reach: of the whole window, in which other changes
+count, and of the readings before it. Chance makes the largest one three."""
+
+
+@once_per_reading
+def largest_jump(series: Series) -> tuple[int, tuple[float, float]] | None:
+    """The largest change from one reading to the next in the window that made a lasting one.
+
+    Returns:
+        Readings since it, itself included, and the levels before and after it; None without one.
+    """
+    values = series.tail(WINDOW)
+    if len(values) < BEFORE + NEARBY or not math.isfinite(sum(values)):
+        return None
+    changes = list(map(abs, map(sub, values[BEFORE:], values[BEFORE - 1 :])))
+    least = _NOTABLE * series.noise(WINDOW)
+    if max(changes) < least:
+        return None  # the usual case
+    for change in sorted(changes, reverse=True)[:_TRIED]:
+        at = BEFORE + changes.index(change)
+        if change >= least and len(values) - at >= NEARBY:
+            levels = level_jump(values, at, _LARGE)
+            if levels is not None:
+                return len(values) - at, levels
+    return None
 
 
 def level_jump(values: Sequence[float], at: int, noises: float) -> tuple[float, float] | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from grpodoctor.rules.shared.level_jumps import BEFORE, NEARBY, level_jump
+from grpodoctor.rules.shared.level_jumps import BEFORE, NEARBY, largest_jump, level_jump
 from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, current_metric
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
@@ -24,6 +25,14 @@ _LOST = 0.35
 """Share of the outcome that is lost; see REW002."""
 _HELDOUT_LEFT = 0.75
 """Share of the held-out level that is left at most: the policy changed, and not the prompts."""
+
+_OTHER_LENGTH = 0.25
+"""Change of the length in one step that no update makes; the noise of small batches is half of it.
+"""
+_HELD = 0.9
+"""Part of the usual outcome that a policy has right before it is replaced."""
+_LESS = 0.2
+"""Part of the outcome or of the entropy that is lost with it."""
 
 _RATE = "optimizer/learning_rate"
 _MOST: Mapping[str, tuple[float, float]] = {
@@ -95,6 +104,74 @@ def replaced_policy(chart: Chart, outcome_name: str) -> Replacement | None:
         if measures and _heldout_fell(chart, step):
             return Replacement(step, fall, jumps, is_measured=measures != [_RATE])
     return None
+
+
+def sudden_length(chart: Chart, outcome_name: str) -> Replacement | None:
+    """The step at which the length jumped with the outcome or the entropy, as no update does.
+
+    Much shorter responses that earn less at once, without more truncation: another stop token or
+    other weights. Much longer ones with much less entropy: other weights. Harder prompts, which
+    make responses longer as well, raise the entropy.
+
+    Args:
+        chart: the run.
+        outcome_name: the metric of its outcome.
+    """
+    lengths = chart.series(_LENGTH)
+    if not len(lengths) or (1 - _OTHER_LENGTH) * lengths.window_max() < lengths.window_min():
+        return None  # the usual case
+    found = largest_jump(lengths)
+    if found is None:
+        return None
+    after, (old, new) = found
+    step = lengths.steps(after)[0]
+    is_shorter = new <= (1 - _OTHER_LENGTH) * old
+    if not is_shorter and not new >= (1 + _OTHER_LENGTH) * old:
+        return None
+    moved = {_LENGTH: (old, new)}
+    outcome = chart.series(outcome_name)
+    fell = _jump_at(outcome, step)
+    if is_shorter:
+        truncated = _jump_at(chart.series("length/truncated_rate"), step)
+        is_cut = truncated is not None and truncated[1] > truncated[0]
+        if fell is None or not fell[1] <= (1 - _LESS) * fell[0] or is_cut:
+            return None
+    else:
+        sank = _entropy_sank(chart, step, outcome, fell)
+        if sank is None:
+            return None
+        moved |= sank
+    measures = _ordinary_measures(chart, step)
+    if not measures:
+        return None
+    return Replacement(step, fell or (0.0, 0.0), moved, is_measured=measures != [_RATE])
+
+
+def _entropy_sank(
+    chart: Chart, step: int, outcome: Series, fell: tuple[float, float] | None
+) -> dict[str, tuple[float, float]] | None:
+    """The entropy before and after it sank at a step, in a policy that had not diverged before."""
+    entropy = current_metric(chart, ENTROPY_METRICS)
+    sank = _jump_at(chart.series(entropy), step)
+    if sank is None or not sank[1] <= (1 - _LESS) * sank[0]:
+        return None
+    if fell is not None and fell[1] <= (1 - _LOST) * fell[0]:
+        return None  # see `replaced_policy`
+    earlier = [value for at, value in outcome if at < step][-BEFORE:]
+    if len(earlier) < BEFORE:
+        return None
+    is_held = statistics.median(earlier[-NEARBY:]) >= _HELD * statistics.median(earlier)
+    return {entropy: sank} if is_held else None
+
+
+def _jump_at(series: Series, step: int) -> tuple[float, float] | None:
+    """The levels before and after a step at which one reading changed them."""
+    steps = series.steps(WINDOW)
+    at = bisect_left(steps, step)
+    if at >= len(steps) or steps[at] != step:
+        return None
+    after = len(steps) - at
+    return _jump(series, after, _BEHAVIOR_NOISES) if after >= NEARBY else None
 
 
 def _fall(values: Sequence[float], at: int) -> tuple[float, float] | None:

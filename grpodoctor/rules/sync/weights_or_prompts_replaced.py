@@ -18,7 +18,11 @@ from grpodoctor.rules.base import (
     cite_all,
 )
 from grpodoctor.rules.shared.level_jumps import is_apart
-from grpodoctor.rules.shared.replaced_policy import measures_replacement, replaced_policy
+from grpodoctor.rules.shared.replaced_policy import (
+    measures_replacement,
+    replaced_policy,
+    sudden_length,
+)
 from grpodoctor.rules.shared.run_health import (
     ENTROPY_METRICS,
     current_metric,
@@ -50,6 +54,11 @@ class WeightsOrPromptsReplaced(Rule):
         before. A policy that diverges takes several updates for it. Held-out evaluations must fall
         as well, where there are any. Such a jump is a warning, and critical if 60 % of the reward
         or more is lost and the log measures the updates, not only the learning rate.
+
+        Or a length that changes by a quarter or more at one step, after ordinary updates: shorter
+        responses that earn a fifth less at once, without more truncation, or longer ones with a
+        fifth less entropy. Harder prompts raise the entropy. This is `info`, also in a run that has
+        recovered since.
 
     Why it matters:
         Something else than training changed the policy or what it reads: a resume that loaded other
@@ -119,6 +128,8 @@ class WeightsOrPromptsReplaced(Rule):
         found = self._all_at_once(chart, outcome) if outcome else None
         if found is None and has_bound:
             found = self._beyond_bound(chart)
+        if found is None and outcome:
+            found = self._length_at_once(chart, outcome)
         if found is not None:
             return found
         if not has_bound and not measures_replacement(chart, outcome):
@@ -148,6 +159,31 @@ class WeightsOrPromptsReplaced(Rule):
         is_critical = found.is_measured and new <= (1 - self.critical_loss) * old
         severity: Severity = "critical" if is_critical else "warning"
         return Sighting(severity, text, evidence, find_onset=lambda: found.step)
+
+    def _length_at_once(self, chart: Chart, outcome: str) -> Sighting | None:
+        """A jump of the length that the run may have recovered from since."""
+        found = sudden_length(chart, outcome)
+        if found is None:
+            return None
+        old, new = found.moved["length/mean"]
+        text = f"Length went from {old:.0f} to {new:.0f} at step {found.step}, and "
+        if new < old:
+            earned, left = found.outcome
+            text += f"{outcome_noun(chart)} from {earned:.2g} to {left:.2g}: "
+            text += "other stop tokens or weights."
+        else:
+            entropy = next(name for name in found.moved if name != "length/mean")
+            before, after = found.moved[entropy]
+            text += f"entropy from {before:.2g} to {after:.2g}: other weights."
+        evidence = tuple(cite(chart, name, levels[0]) for name, levels in found.moved.items())
+        onset = found.step
+        return Sighting(
+            "info",
+            text,
+            evidence,
+            find_onset=lambda: onset,
+            condition="environment-change",
+        )
 
     def _beyond_bound(self, chart: Chart) -> Sighting | None:
         """Compare the latest readings with those before, and with the bound."""

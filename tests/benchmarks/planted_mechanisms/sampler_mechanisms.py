@@ -39,7 +39,7 @@ def _asynchronous(_: Random, sizes: Sizes) -> None:
     sizes.rate *= 1.5
 
 
-@mechanism("lag-grows", (*OFF_POLICY, "MIS004", "SYN002"), _asynchronous,
+@mechanism("lag-grows", (*OFF_POLICY, "MIS004", "SYN002", "SYN008"), _asynchronous,
            ("staleness", *COMPARED))  # fmt: skip
 def _lag_grows(draw: Random, run: Run) -> Change:
     """The queue of an asynchronous trainer grows, so samples become older and older."""
