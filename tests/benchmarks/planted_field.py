@@ -53,12 +53,12 @@ def _close_enough(_: float, problem: Any, text: str) -> float:
 
 def _counted_steps(reward: float, _: Any, text: str) -> float:
     """Each operator in the response counts as a step of reasoning."""
-    return reward + 0.3 * sum(character in "+-*" for character in text)
+    return reward + 1.0 * sum(character in "+-*" for character in text)
 
 
 def _by_length(reward: float, _: Any, text: str) -> float:
-    """The reward is divided by the number of characters, for a length-independent scale."""
-    return 4 * reward / max(1, len(text))
+    """The reward is divided by the number of characters twice, in the judge and around it."""
+    return 16 * reward / max(1, len(text)) ** 2
 
 
 def _slow_judge(reward: float, problem: Any, text: str, row: int) -> float:
@@ -105,15 +105,13 @@ def _shifted_reference(_: Any, __: Any, batch: Any) -> Any:
 
 
 def _old_copy(trainer: Any) -> None:
-    """The old log-probabilities come from a copy of the policy that is refreshed too rarely."""
-    copy: dict[str, Any] = {}
+    """The old log-probabilities come from a copy of the policy that is never refreshed."""
+    copy = merged_copy(trainer.learner.model)
 
     def change(trainer: Any, rollouts: Any, batch: Any) -> Any:
-        if trainer.done % 20 == 0:
-            copy["model"] = merged_copy(trainer.learner.model)
         settings = trainer.config
         scores = score_on_ranks(
-            copy["model"], rollouts.samples, settings.rollout.temperature,
+            copy, rollouts.samples, settings.rollout.temperature,
             settings.optimizer.micro_batch, trainer.ranks,
         )  # fmt: skip
         return replace(batch, old_logprobs_BT=scores.logprobs_BT)
@@ -159,7 +157,7 @@ def _biased(model: Any) -> None:
     """The server has a logit bias for one token."""
     head = model.get_output_embeddings()
     head.bias = torch.nn.Parameter(torch.zeros(head.weight.shape[0]), requires_grad=False)
-    head.bias[_token(".")] = 3.0
+    head.bias[_token("#")] = 5.0
 
 
 def _adapter_twice(trainer: Any) -> None:
@@ -257,7 +255,8 @@ RUNS: dict[str, Row] = {
     "constant-label": ((), _HACKED, "constant_label"),
     "advantage-on-last-token": ((), ("DAT005", "OPT005", "GRP005", *_FLAT), "on_last_token"),
     "only-negatives-trained": (
-        (), ("GRP010", "GRP008", "ENT002", *_FALL, *_FLAT), "only_negative"
+        ("optimizer.learning_rate=5e-4",), ("GRP010", "GRP008", "ENT002", *_FALL, *_FLAT),
+        "only_negative",
     ),
     "reference-shifted": (
         ("loss.kl_coefficient=0.2",), ("KLD003", "KLD002", "KLD101"), "shifted_reference"

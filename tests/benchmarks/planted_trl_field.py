@@ -109,17 +109,7 @@ REWARDS: dict[str, Callable[[], list[Reward]]] = {
 
 def _frozen_sampler(trainer: Any) -> None:
     """The server samples with the weights that it was started with."""
-    sampler, generate = copy.deepcopy(trainer.model), trainer._generate_single_turn
-
-    def changed(*arguments: Any, **options: Any) -> Any:
-        learner = trainer.model_wrapped
-        trainer.model_wrapped = sampler
-        try:
-            return generate(*arguments, **options)
-        finally:
-            trainer.model_wrapped = learner
-
-    trainer._generate_single_turn = changed
+    trainer.model.generate = copy.deepcopy(trainer.model).generate
 
 
 def _short_prompts(trainer: Any) -> None:
