@@ -109,7 +109,9 @@ REWARDS: dict[str, Callable[[], list[Reward]]] = {
 
 def _frozen_sampler(trainer: Any) -> None:
     """The server samples with the weights that it was started with."""
-    trainer.model.generate = copy.deepcopy(trainer.model).generate
+    sampler = copy.deepcopy(trainer.model)
+    sampler.__dict__.pop("forward")  # the wrapper around it still calls the learner
+    trainer.model.generate = sampler.generate
 
 
 def _short_prompts(trainer: Any) -> None:
