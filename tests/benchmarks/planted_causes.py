@@ -49,6 +49,8 @@ class Plant:
     steps: int = 60
     with_config: bool = False
     """Whether the user gives the config of a TRL run; its log does not contain it."""
+    must_harm: bool = False
+    """Whether the cause counts only if the final policy is measurably worse for it."""
 
 
 def _reward(name: str) -> str:
@@ -161,7 +163,8 @@ class Result:
     plant: Plant
     findings: tuple[Finding, ...]
     verdict: str
-    rewards: tuple[float, float]
+    is_harmless: bool = False
+    """Whether the policy learned as healthy ones do, so the run does not count."""
 
     @property
     def loud(self) -> list[str]:
@@ -234,7 +237,12 @@ def examine(plant: Plant, run_dir: Path) -> Result:
     options = ReadOptions(run_config=config) if plant.with_config else None
     report = replay(run_dir, options=options).report
     findings = report.diagnosis.findings
-    return Result(plant, findings, report.diagnosis.verdict.kind, (0.0, 0.0))
+    is_harmless = (
+        plant.must_harm
+        and bool(plant.named)
+        and planted_truth.read(run_dir) >= planted_truth.HARMLESS
+    )
+    return Result(plant, findings, report.diagnosis.verdict.kind, is_harmless)
 
 
 def plants() -> dict[str, tuple[Any, Plant]]:
@@ -269,12 +277,12 @@ def _field() -> dict[str, tuple[Any, Plant]]:
     halves, runs = ("field-a", "field-b"), {}
     for number, (name, (settings, codes, fault)) in enumerate(planted_field.RUNS.items()):
         own = fault and f"{planted_field.PREFIX}{fault}"
-        plant = Plant(settings, codes, own, None, planted_field.STEPS)
+        plant = Plant(settings, codes, own, None, planted_field.STEPS, must_harm=True)
         runs[f"{halves[number % 2]}/{name}"] = (train_bundled, plant)
     for number, (name, row) in enumerate(planted_trl_field.PLANTS.items()):
         defaults = ((), (), None, None, planted_trl_field.STEPS)
         full = (*row, *defaults[len(row) :])
-        runs[f"{halves[number % 2]}-trl/{name}"] = (train_trl, Plant(*full))
+        runs[f"{halves[number % 2]}-trl/{name}"] = (train_trl, Plant(*full, must_harm=True))
     return runs
 
 
@@ -326,11 +334,13 @@ def table(results: dict[str, list[Result]]) -> Iterator[str]:
 
 def totals(results: dict[str, list[Result]]) -> Iterator[str]:
     """The counts over all planted runs and over all healthy ones."""
-    runs = [run for group in results.values() for run in group]
+    runs = [run for group in results.values() for run in group if not run.is_harmless]
     sick, healthy = [r for r in runs if r.plant.named], [r for r in runs if not r.plant.named]
     yield f"planted: {sum(r.is_first for r in sick)} of {len(sick)} first, " + (
         f"{sum(r.is_named for r in sick)} named, {sum(r.is_noted for r in sick)} named or noted"
     )
+    if harmless := [name for name, group in results.items() if any(r.is_harmless for r in group)]:
+        yield f"without effect on the policy, not counted: {', '.join(harmless)}"
     yield f"healthy: {sum(not r.is_first for r in healthy)} of {len(healthy)} with an alarm"
 
 

@@ -13,6 +13,10 @@ import torch
 
 PROMPTS = 512
 
+HARMLESS = 0.6
+"""Accuracy from which a planted cause did no measurable harm. The healthy runs of the same task
+end at .63 to .72 after 80 steps and more, with a standard error of .02; all start at .41."""
+
 
 def true_accuracy(model: Any, tokenizer: Any, task_config: Any, max_length: int) -> float:
     """Share of held-out prompts that the policy solves at temperature 1."""
