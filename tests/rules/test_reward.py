@@ -80,7 +80,7 @@ def test_a_reward_that_was_never_given_is_a_warning() -> None:
 def test_a_mean_that_repeats_while_groups_vary_belongs_to_an_earlier_batch() -> None:
     equal = "groups/zero_variance_rate"
     stuck = lambda step: noisy(ramp(0.3, 0.7, 40), 0.04, 3)(step) if step < 40 else 0.703125  # noqa: E731 - a curve
-    curves: dict[str, Curve] = {REWARD: stuck, equal: 0.0}
+    curves: dict[str, Curve] = {REWARD: stuck, equal: 0.0, "reward/std": 0.46}
     finding = run(curves, without=(ACCURACY,)).finding("REW004")
     assert finding.severity == "warning"
     assert abs(finding.onset_step - 40) <= 1

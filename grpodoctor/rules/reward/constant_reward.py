@@ -12,7 +12,9 @@ from grpodoctor.rules.shared.component_roles import only_form_is_earned
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.heldout import confirms_success
 from grpodoctor.rules.shared.reward_components import (
+    MEAN,
     MOST_NAMED,
+    STD,
     component_means,
     component_name,
     list_components,
@@ -33,6 +35,7 @@ from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD = "reward/mean"
 _EQUAL = "groups/zero_variance_rate"
+_SPREADS = ("reward/std", "groups/reward_std")
 
 
 class ConstantReward(Rule):
@@ -43,13 +46,13 @@ class ConstantReward(Rule):
         reward the finding is a warning, since the reward does not separate one response from
         another; it is `info` if the accuracy in training or on held-out prompts shows that the task
         is solved. A reward that settles at its highest level above zero may be solved and is left
-        to GRP001 and REW006, unless groups vary while the mean is exactly the same in each batch:
-        then the scores are those of an earlier batch. For a single component at zero or below it is
-        `info`: its share of the maximum reward is never earned. It is a warning if all earned
-        components reward the form of the response, judged by their names: the task itself was then
-        never rewarded. It is also a warning if a component that can be earned is zero in most
-        readings while nearly all groups have equal rewards: the policy has settled on the other
-        components.
+        to GRP001 and REW006, unless groups vary while mean and spread are exactly the same in each
+        batch: then the scores are those of an earlier batch. For a single component at zero or
+        below it is `info`: its share of the maximum reward is never earned. It is a warning if all
+        earned components reward the form of the response, judged by their names: the task itself
+        was then never rewarded. It is also a warning if a component that can be earned is zero in
+        most readings while nearly all groups have equal rewards: the policy has settled on the
+        other components.
 
     Why it matters:
         No response among hundreds earned a reward, or all did. A parser that expects another
@@ -58,7 +61,8 @@ class ConstantReward(Rule):
 
     Evidence it needs:
         `reward/mean`. Optional: `reward/component/<name>/mean`, and
-        `groups/zero_variance_rate`.
+        `groups/zero_variance_rate` with `reward/std`, `groups/reward_std` or the
+        spread of a component.
 
     Remedies:
         Run the reward function on a known correct answer in the format that the prompt asks for.
@@ -175,7 +179,7 @@ class ConstantReward(Rule):
         return self._is_repeated(chart)
 
     def _is_repeated(self, chart: Chart) -> bool:
-        """Whether each batch has the same mean although the responses of its groups differ.
+        """Whether each batch has the same mean and spread although responses of its groups differ.
 
         The means of batches of new responses are the same if all of them earn the same, and then
         no group varies.
@@ -183,7 +187,12 @@ class ConstantReward(Rule):
         if len(set(chart.series(_REWARD).tail(self.min_readings))) > 1:
             return False
         equal = chart.series(_EQUAL).tail(self.min_readings)
-        return len(equal) == self.min_readings and max(equal) < self.max_equal
+        if len(equal) < self.min_readings or not max(equal) < self.max_equal:
+            return False
+        of_parts = (f"{name.removesuffix(MEAN)}{STD}" for name in component_means(chart))
+        names = (*_SPREADS, *of_parts)
+        spreads = (chart.series(name).tail(self.min_readings) for name in names)
+        return any(len(values) == self.min_readings and _is_one(values) for values in spreads)
 
     def _is_by_chance(self, level: float, reward: Series) -> bool:
         """Whether earlier readings were at the level too, as failures are in a log of episodes.
@@ -230,3 +239,8 @@ class ConstantReward(Rule):
     def _never_moved(self, chart: Chart, name: str) -> bool:
         series = chart.series(name)
         return len(series) >= self.min_readings and never_moved(series)
+
+
+def _is_one(values: list[float]) -> bool:
+    """Whether all values are the same and above zero."""
+    return values[0] > 0 and len(set(values)) == 1
