@@ -262,7 +262,7 @@ PLANTS: dict[str, tuple[Any, ...]] = {
         ("GRP001", "REW006", "ENT001", "ENT003", "CFG014", "DAT125", "REW003", "DAT107"),
         "few_rows",
     ),
-    "layer-initialized-anew": (
+    "layer-initialized-at-random": (
         (), ("GRP002", "ENT006", "LEN002", "LEN007", "REW004", "GRP007", *_FLAT), "new_layer"
     ),
     "sorted-by-answer": (
