@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -282,7 +282,8 @@ def _field() -> dict[str, tuple[Any, Plant]]:
     for number, (name, row) in enumerate(planted_trl_field.PLANTS.items()):
         defaults = ((), (), None, None, planted_trl_field.STEPS)
         full = (*row, *defaults[len(row) :])
-        runs[f"{halves[number % 2]}-trl/{name}"] = (train_trl, Plant(*full, must_harm=True))
+        plant = replace(Plant(*full), must_harm=True)
+        runs[f"{halves[number % 2]}-trl/{name}"] = (train_trl, plant)
     return runs
 
 
