@@ -15,13 +15,16 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import planted_field
+import planted_truth
 import planted_unseen
 
 from grpodoctor.monitor.replay import replay
@@ -46,6 +49,8 @@ class Plant:
     steps: int = 60
     with_config: bool = False
     """Whether the user gives the config of a TRL run; its log does not contain it."""
+    must_harm: bool = False
+    """Whether the cause counts only if the final policy is measurably worse for it."""
 
 
 def _reward(name: str) -> str:
@@ -158,7 +163,8 @@ class Result:
     plant: Plant
     findings: tuple[Finding, ...]
     verdict: str
-    rewards: tuple[float, float]
+    is_harmless: bool = False
+    """Whether the policy learned as healthy ones do, so the run does not count."""
 
     @property
     def loud(self) -> list[str]:
@@ -202,10 +208,16 @@ def train_bundled(plant: Plant, seed: int, run_dir: Path) -> None:
     if plant.fault:
         _fault(plant.fault)(trainer)
     trainer.run()
+    policy, length = trainer.policy, trainer.config.rollout.max_length
+    task = trainer.config.task.model_copy(update={"reward": None})
+    accuracy = planted_truth.true_accuracy(policy.model, policy.tokenizer, task, length)
+    planted_truth.write(run_dir, accuracy)
 
 
 def _fault(name: str) -> Callable[[Any], None]:
     """The function that injects a cause; those of `planted_unseen` share names with others."""
+    if name.startswith(planted_field.PREFIX):
+        return planted_field.FAULTS[name.removeprefix(planted_field.PREFIX)]
     if name.startswith(planted_unseen.PREFIX):
         return planted_unseen.FAULTS[name.removeprefix(planted_unseen.PREFIX)]
     function: Callable[[Any], None] = getattr(faults, name)
@@ -225,7 +237,12 @@ def examine(plant: Plant, run_dir: Path) -> Result:
     options = ReadOptions(run_config=config) if plant.with_config else None
     report = replay(run_dir, options=options).report
     findings = report.diagnosis.findings
-    return Result(plant, findings, report.diagnosis.verdict.kind, (0.0, 0.0))
+    is_harmless = (
+        plant.must_harm
+        and bool(plant.named)
+        and planted_truth.read(run_dir) >= planted_truth.HARMLESS
+    )
+    return Result(plant, findings, report.diagnosis.verdict.kind, is_harmless)
 
 
 def plants() -> dict[str, tuple[Any, Plant]]:
@@ -236,7 +253,7 @@ def plants() -> dict[str, tuple[Any, Plant]]:
         f"bundled/{name}": (train_bundled, plant) for name, plant in BUNDLED.items()
     }
     trl = {f"trl/{name}": (train_trl, Plant(*row)) for name, row in planted_trl.PLANTS.items()}
-    return runs | trl | _unseen()
+    return runs | trl | _unseen() | _field()
 
 
 def _unseen() -> dict[str, tuple[Any, Plant]]:
@@ -253,24 +270,51 @@ def _unseen() -> dict[str, tuple[Any, Plant]]:
     return runs
 
 
-def results_of(
-    names: Sequence[str], seeds: Sequence[int], out: Path, *, examine_only: bool
-) -> Iterator[tuple[str, list[Result]]]:
-    """Train the missing runs and examine all."""
+def _field() -> dict[str, tuple[Any, Plant]]:
+    """The third set in two halves: runs with an even number are in half A."""
+    import planted_trl_field
+
+    halves, runs = ("field-a", "field-b"), {}
+    for number, (name, (settings, codes, fault)) in enumerate(planted_field.RUNS.items()):
+        own = fault and f"{planted_field.PREFIX}{fault}"
+        plant = Plant(settings, codes, own, None, planted_field.STEPS, must_harm=True)
+        runs[f"{halves[number % 2]}/{name}"] = (train_bundled, plant)
+    for number, (name, row) in enumerate(planted_trl_field.PLANTS.items()):
+        defaults = ((), (), None, None, planted_trl_field.STEPS)
+        full = (*row, *defaults[len(row) :])
+        plant = replace(Plant(*full), must_harm=True)
+        runs[f"{halves[number % 2]}-trl/{name}"] = (train_trl, plant)
+    return runs
+
+
+def train_missing(
+    names: Sequence[str], seeds: Sequence[int], out: Path
+) -> Iterator[tuple[str, int, Path]]:
+    """Train the runs that are not there; yields the name, the seed and the folder of each run."""
     for name, (train, plant) in plants().items():
         if names and not any(part in name for part in names):
             continue
-        results = []
         for seed in seeds:
             run_dir = out / name / f"seed-{seed}"
             if not run_dir.exists():
-                if examine_only:
-                    continue
                 print(f"{name}, seed {seed}", file=sys.stderr, flush=True)
                 unfinished = run_dir.with_name(f"unfinished-{seed}")
                 train(plant, seed, unfinished)
                 unfinished.rename(run_dir)
-            results.append(examine(plant, run_dir))
+            yield name, seed, run_dir
+
+
+def results_of(
+    names: Sequence[str], seeds: Sequence[int], out: Path, *, examine_only: bool
+) -> Iterator[tuple[str, list[Result]]]:
+    """Train the missing runs and examine all."""
+    if not examine_only:
+        deque(train_missing(names, seeds, out), maxlen=0)
+    for name, (_, plant) in plants().items():
+        if names and not any(part in name for part in names):
+            continue
+        run_dirs = [out / name / f"seed-{seed}" for seed in seeds]
+        results = [examine(plant, run_dir) for run_dir in run_dirs if run_dir.exists()]
         if results:
             yield name, results
 
@@ -291,11 +335,13 @@ def table(results: dict[str, list[Result]]) -> Iterator[str]:
 
 def totals(results: dict[str, list[Result]]) -> Iterator[str]:
     """The counts over all planted runs and over all healthy ones."""
-    runs = [run for group in results.values() for run in group]
+    runs = [run for group in results.values() for run in group if not run.is_harmless]
     sick, healthy = [r for r in runs if r.plant.named], [r for r in runs if not r.plant.named]
     yield f"planted: {sum(r.is_first for r in sick)} of {len(sick)} first, " + (
         f"{sum(r.is_named for r in sick)} named, {sum(r.is_noted for r in sick)} named or noted"
     )
+    if harmless := [name for name, group in results.items() if any(r.is_harmless for r in group)]:
+        yield f"without effect on the policy, not counted: {', '.join(harmless)}"
     yield f"healthy: {sum(not r.is_first for r in healthy)} of {len(healthy)} with an alarm"
 
 
@@ -306,8 +352,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--out", type=Path, help="folder in which runs are kept and reused")
     parser.add_argument("--examine-only", action="store_true", help="train nothing")
+    parser.add_argument("--train-only", action="store_true", help="examine nothing")
     options = parser.parse_args()
     out = options.out or Path(tempfile.mkdtemp(prefix="planted-"))
+    if options.train_only:
+        for name, seed, run_dir in train_missing(options.names, options.seeds, out):
+            print(f"{name}, seed {seed}: {planted_truth.read(run_dir):.3f}", flush=True)
+        return
     results = dict(results_of(options.names, options.seeds, out, examine_only=options.examine_only))
     print(*table(results), "", *totals(results), sep="\n")
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import planted_truth
 import torch
 
 from grpodoctor.trials import rewards as sick_rewards
@@ -110,10 +111,15 @@ def train(settings: Sequence[str], fault: str | None, seed: int, steps: int, run
     """Train with TRL, and keep `trainer_state.json` and the config."""
     chosen = dict(text.split("=", 1) for text in settings)
     task_settings = {key: chosen.pop(key) for key in [k for k in chosen if k.startswith("task.")]}
+    import planted_trl_field
     import planted_trl_unseen
 
-    reward, faults = chosen.pop("reward", "good"), FAULTS | planted_trl_unseen.FAULTS
-    rewards = (REWARDS | planted_trl_unseen.REWARDS)[reward]()
+    reward, later = chosen.pop("reward", "good"), (planted_trl_unseen, planted_trl_field)
+    faults, functions = dict(FAULTS), dict(REWARDS)
+    for module in later:
+        faults |= module.FAULTS
+        functions |= module.REWARDS
+    rewards = functions[reward]()
     arguments = {**_BASE, **{key: json.loads(value) for key, value in chosen.items()}}
     run_dir.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -122,6 +128,7 @@ def train(settings: Sequence[str], fault: str | None, seed: int, steps: int, run
         if fault:
             faults[fault](trainer)
         trainer.train()
+        _write_truth(trainer, task_settings, run_dir)
     trainer.state.save_to_json(str(run_dir / "trainer_state.json"))
     config = run_dir.with_name(f"config-{run_dir.name.rpartition('-')[2]}.json")
     config.write_text(json.dumps(trainer.args.to_dict(), default=str), encoding="utf-8")
@@ -146,6 +153,17 @@ def _prepare(folder: Path, seed: int, settings: Mapping[str, str]) -> tuple[Path
     _save_tokenizer(folder / "model")
     problems = task.problems(random.Random(seed), PROMPTS)
     return folder / "model", [{"prompt": p.prompt, "answer": p.answer} for p in problems]
+
+
+def _write_truth(trainer: Any, settings: Mapping[str, str], run_dir: Path) -> None:
+    """Keep the accuracy of the final policy on held-out prompts."""
+    from grpodoctor.trainer.config.train_config import load_config
+    from grpodoctor.trainer.model.tokenizer import CharTokenizer
+
+    assignments = [f"{key}={value}" for key, value in settings.items() if "." in key]
+    task = load_config(assignments=[a for a in assignments if not a.startswith("task.cold")]).task
+    accuracy = planted_truth.true_accuracy(trainer.model, CharTokenizer(), task, LENGTH)
+    planted_truth.write(run_dir, accuracy)
 
 
 def _save_tokenizer(folder: Path) -> None:

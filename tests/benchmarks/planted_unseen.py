@@ -31,14 +31,14 @@ def share(text: str) -> float:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) / _MIX
 
 
-def _at_step(change: Callable[[Any], None], *, every: bool = False) -> Fault:
-    """Call `change` before step 40, or before each step from there on."""
+def at_step(change: Callable[[Any], None], *, every: bool = False, start: int = STARTS_AT) -> Fault:
+    """Call `change` before a step, or before each step from there on."""
 
     def fault(trainer: Any) -> None:
         take = trainer._take_step
 
         def changed(step: int) -> Any:
-            if step == STARTS_AT or (every and step > STARTS_AT):
+            if step == start or (every and step > start):
                 change(trainer)
             return take(step)
 
@@ -60,7 +60,7 @@ def _section(section: str, **fields: Any) -> Callable[[Any], None]:
     return change
 
 
-def _on_score(change: Callable[[Any, Any, Sequence[Any], Sequence[str]], Any]) -> Fault:
+def on_score(change: Callable[[Any, Any, Sequence[Any], Sequence[str]], Any]) -> Fault:
     """Change the rewards of the training responses: `change(trainer, rewards, problems, texts)`."""
 
     def fault(trainer: Any) -> None:
@@ -74,7 +74,7 @@ def _on_score(change: Callable[[Any, Any, Sequence[Any], Sequence[str]], Any]) -
     return fault
 
 
-def _graded(grade: Callable[[float, Any, str, int], float], *, start: int = 0) -> Fault:
+def graded(grade: Callable[[float, Any, str, int], float], *, start: int = 0) -> Fault:
     """Replace each reward from a step on; the verifier's verdict follows the reward."""
 
     def change(trainer: Any, rewards: Any, problems: Sequence[Any], texts: Sequence[str]) -> Any:
@@ -83,10 +83,10 @@ def _graded(grade: Callable[[float, Any, str, int], float], *, start: int = 0) -
         rows = zip(rewards.total, problems, texts, range(len(texts)), strict=True)
         return replace(rewards, total=[grade(*row) for row in rows], correct=None, components={})
 
-    return _on_score(change)
+    return on_score(change)
 
 
-def _on_samples(change: Callable[[Any, Any], Any], *, start: int = 0) -> Fault:
+def on_samples(change: Callable[[Any, Any], Any], *, start: int = 0) -> Fault:
     """Change what the engine returns from a step on."""
 
     def fault(trainer: Any) -> None:
@@ -101,7 +101,7 @@ def _on_samples(change: Callable[[Any, Any], Any], *, start: int = 0) -> Fault:
     return fault
 
 
-def _on_batch(change: Callable[[Any, Any, Any], Any]) -> Fault:
+def on_learn_batch(change: Callable[[Any, Any, Any], Any]) -> Fault:
     """Change the batch of the updates: `change(trainer, rollouts, batch)`."""
 
     def fault(trainer: Any) -> None:
@@ -162,7 +162,7 @@ def _rewards_of_previous_batch(trainer: Any) -> None:
         last.append(rewards)
         return last[-2] if len(last) > 1 and len(last[-2].total) == len(texts) else rewards
 
-    _on_score(change)(trainer)
+    on_score(change)(trainer)
 
 
 def _replayed_samples(trainer: Any) -> None:
@@ -193,7 +193,7 @@ def _sorted_by_difficulty(trainer: Any) -> None:
     inner.size = 2
     heldout = inner.heldout(64)
     inner.heldout = lambda count: heldout[:count]
-    _at_step(lambda _: setattr(inner, "size", 7))(trainer)
+    at_step(lambda _: setattr(inner, "size", 7))(trainer)
 
 
 def _gentle_curriculum(trainer: Any) -> None:
@@ -201,7 +201,7 @@ def _gentle_curriculum(trainer: Any) -> None:
     inner = getattr(trainer.task, "task", trainer.task)
     heldout = inner.heldout(64)
     inner.heldout = lambda count: heldout[:count]
-    _at_step(lambda _: setattr(inner, "size", 4))(trainer)
+    at_step(lambda _: setattr(inner, "size", 4))(trainer)
 
 
 def _prompts_cut(trainer: Any) -> None:
@@ -225,7 +225,7 @@ def _sync_stops(trainer: Any) -> None:
 
         engine.sync = sync
 
-    _at_step(stop)(trainer)
+    at_step(stop)(trainer)
 
 
 def _weights_reset(trainer: Any) -> None:
@@ -236,7 +236,7 @@ def _weights_reset(trainer: Any) -> None:
         for weight, first in zip(trainer.learner.parameters, start, strict=True):
             weight.copy_(first)
 
-    _at_step(reset)(trainer)
+    at_step(reset)(trainer)
 
 
 def _reference_follows(trainer: Any) -> None:
@@ -266,7 +266,7 @@ def _gradient_scaled(trainer: Any) -> None:
         for weight in trainer.learner.parameters:
             weight.register_hook(lambda gradient: gradient * 100)
 
-    _at_step(scale)(trainer)
+    at_step(scale)(trainer)
 
 
 def _gradient_kept(trainer: Any) -> None:
@@ -302,7 +302,7 @@ def _negative_entropy(trainer: Any) -> None:
 def _end_ignored(trainer: Any) -> None:
     from grpodoctor.trials.faults import end_token_ignored
 
-    _at_step(end_token_ignored)(trainer)
+    at_step(end_token_ignored)(trainer)
 
 
 def _updates_repeated(trainer: Any) -> None:
@@ -327,44 +327,44 @@ def _other_component(trainer: Any) -> None:
         weight = 3.0 if trainer.done + 1 >= STARTS_AT else 0.1
         return rewards.plus("style", [min(text.count("."), 5) for text in texts], weight)
 
-    _on_score(change)(trainer)
+    on_score(change)(trainer)
 
 
 FAULTS: dict[str, Fault] = {
-    "parser_breaks": _graded(lambda r, _, text, __: r * (len(text) <= 8), start=STARTS_AT),
-    "wrong_keys": _graded(lambda r, problem, *_: r * (share(problem.prompt) < 0.5)),
-    "label_noise": _graded(
+    "parser_breaks": graded(lambda r, _, text, __: r * (len(text) <= 8), start=STARTS_AT),
+    "wrong_keys": graded(lambda r, problem, *_: r * (share(problem.prompt) < 0.5)),
+    "label_noise": graded(
         lambda r, problem, text, i: 1 - r if share(f"{problem.prompt}{text}{i}") < 0.4 else r
     ),
-    "position_bonus": _graded(lambda r, _, __, i: r + 3.0 * (i % 8 == 0)),
-    "tiny_noise": _graded(lambda _, problem, text, i: 1e-4 * share(f"{problem.prompt}{text}{i}")),
-    "clipped": _graded(lambda r, *_: min(r, 0.0), start=STARTS_AT),
-    "substring": _graded(lambda _r, problem, text, _i: float(problem.answer in text)),
-    "unfinished_is_right": _graded(lambda r, _, text, __: 1.0 if not _is_whole(text) else r),
+    "position_bonus": graded(lambda r, _, __, i: r + 3.0 * (i % 8 == 0)),
+    "tiny_noise": graded(lambda _, problem, text, i: 1e-4 * share(f"{problem.prompt}{text}{i}")),
+    "clipped": graded(lambda r, *_: min(r, 0.0), start=STARTS_AT),
+    "substring": graded(lambda _r, problem, text, _i: float(problem.answer in text)),
+    "unfinished_is_right": graded(lambda r, _, text, __: 1.0 if not _is_whole(text) else r),
     "other_component": _other_component,
     "sorted_by_difficulty": _sorted_by_difficulty,
     "gentle_curriculum": _gentle_curriculum,
     "few_prompts": _few_prompts,
     "few_prompts_evaluated": _few_prompts_evaluated,
-    "lr_jumps": _at_step(_section("optimizer", learning_rate=4e-3)),
-    "lr_ends": _at_step(_section("optimizer", learning_rate=0.0)),
-    "kl_100x": _at_step(_section("loss", kl_coefficient=5.0)),
-    "precision_switch": _at_step(_section("engine", precision="int4")),
-    "limit_lowered": _at_step(_section("rollout", max_length=9)),
+    "lr_jumps": at_step(_section("optimizer", learning_rate=4e-3)),
+    "lr_ends": at_step(_section("optimizer", learning_rate=0.0)),
+    "kl_100x": at_step(_section("loss", kl_coefficient=5.0)),
+    "precision_switch": at_step(_section("engine", precision="int4")),
+    "limit_lowered": at_step(_section("rollout", max_length=9)),
     "gradient_scaled": _gradient_scaled,
     "gradient_kept": _gradient_kept,
-    "uncentred_half": _on_batch(_uncentred_half),
+    "uncentred_half": on_learn_batch(_uncentred_half),
     "mixed_groups": _mixed_groups,
-    "without_end": _on_batch(_without_end),
-    "without_first": _on_batch(_without_first),
-    "old_logprobs_off": _on_batch(_old_logprobs_off),
+    "without_end": on_learn_batch(_without_end),
+    "without_first": on_learn_batch(_without_first),
+    "old_logprobs_off": on_learn_batch(_old_logprobs_off),
     "weight_decay": _weight_decay,
     "negative_entropy": _negative_entropy,
     "reference_follows": _reference_follows,
     "prompts_cut": _prompts_cut,
     "temperature_decays": _temperature_decays,
     "sync_stops": _sync_stops,
-    "duplicated": _on_samples(_duplicated),
+    "duplicated": on_samples(_duplicated),
     "previous_rewards": _rewards_of_previous_batch,
     "replayed_samples": _replayed_samples,
     "weights_reset": _weights_reset,

@@ -115,6 +115,25 @@ def test_groups_that_agree_with_themselves_without_a_count_of_equal_groups() -> 
     assert run(mixed).findings("GRP004") == []
 
 
+@pytest.mark.parametrize(("equal", "is_alike"), [(1.0, True), (0.97, False)])
+def test_a_rare_success_of_whole_groups_alone_shows_that_responses_do_not_count(
+    equal: float, is_alike: bool
+) -> None:
+    """Batches of eight groups, of which none to two earn 1; their spreads differ as well."""
+    curves: dict[str, Curve] = {
+        "groups/zero_variance_rate": equal,
+        REWARD: _share,
+        "reward/std": lambda step: (_share(step) * (1 - _share(step))) ** 0.5,
+    }
+    alarms = run(curves, without=(RIGHT, WRONG, "accuracy/train"))
+    found = [each for each in alarms.findings("GRP004") if "alike" in each.summary]
+    assert [each.active for each in found] == [True] * is_alike
+
+
+def _share(step: int) -> float:
+    return (step * 7 % 3) / 8
+
+
 def _right(step: int) -> float:
     point = noisy(0.34, 0.05, 1)(step)
     assert isinstance(point, float)

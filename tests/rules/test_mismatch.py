@@ -125,6 +125,15 @@ def test_a_learner_that_disagrees_with_itself_and_clips_is_critical() -> None:
     assert finding.remedies == ("check-loss-mask",)
 
 
+@pytest.mark.parametrize(("off", "severity"), [(0.5, "warning"), (0.05, "info")])
+def test_recomputed_log_probabilities_of_another_model_are_a_warning(
+    off: float, severity: str
+) -> None:
+    """A copy that is not refreshed: sampler and learner agree, and the ratios are wrong."""
+    finding = run({OFF: off}, knobs={"old_logprobs": "recompute"}).finding("MIS002")
+    assert (finding.severity, finding.remedies) == (severity, ("check-loss-mask",))
+
+
 def test_exactly_zero_off_is_health() -> None:
     assert run({OFF: 0}).findings("MIS002") == []
 

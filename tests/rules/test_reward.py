@@ -77,6 +77,18 @@ def test_a_reward_that_was_never_given_is_a_warning() -> None:
     assert (finding.severity, finding.remedies) == ("warning", ("recheck-reward",))
 
 
+def test_a_mean_that_repeats_while_groups_vary_belongs_to_an_earlier_batch() -> None:
+    equal = "groups/zero_variance_rate"
+    stuck = lambda step: noisy(ramp(0.3, 0.7, 40), 0.04, 3)(step) if step < 40 else 0.703125  # noqa: E731 - a curve
+    curves: dict[str, Curve] = {REWARD: stuck, equal: 0.0, "reward/std": 0.46}
+    finding = run(curves, without=(ACCURACY,)).finding("REW004")
+    assert finding.severity == "warning"
+    assert abs(finding.onset_step - 40) <= 1
+    assert "although groups vary" in finding.summary
+    solved = run({**curves, equal: ramp(0.0, 1.0, 40)}, without=(ACCURACY,))
+    assert solved.findings("REW004") == []
+
+
 def test_absent_and_not_applicable() -> None:
     names = (ACCURACY, REWARD, HELDOUT)
     codes = {"REW001", "REW002", "REW003", "REW004", "REW005"}

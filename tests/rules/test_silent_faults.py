@@ -15,7 +15,7 @@ from tests.rules.scenario import altered as run
 REFERENCE, OLD = "kl/reference/k3", "kl/old_policy/k3"
 ZERO, EQUAL = "advantage/zero_rate", "groups/zero_variance_rate"
 UNTRAINED, COEFFICIENT = "optimizer/untrained_token_rate", "optimizer/entropy_coefficient"
-SPREAD = "groups/reward_std"
+SPREAD, LEFT_OUT = "groups/reward_std", "optimizer/left_out_rate"
 UNCENTRED, WEIGHTED = "groups/uncentred_rate", "advantage/token_weight"
 COPIES, CHANCE, GAP = (
     "groups/duplicate_rate",
@@ -56,7 +56,8 @@ def test_equal_rewards_with_advantages_mix_the_groups() -> None:
     [
         {EQUAL: 0.125, ZERO: noisy(0.12, 0.01, 1, low=0.05)},
         {EQUAL: 0.0, ZERO: 0.0},
-        {EQUAL: 0.125, ZERO: 0.0, "optimizer/left_out_rate": 0.125},
+        {EQUAL: 0.125, ZERO: 0.0, LEFT_OUT: 0.125},
+        {EQUAL: lambda step: step % 2 / 8, ZERO: 0.0, LEFT_OUT: lambda step: step % 2 / 8},
         {EQUAL: 0.125, ZERO: 0.0, "reward/kl_penalty": 0.01},
     ],
 )
@@ -81,6 +82,16 @@ def test_a_complete_mask_is_quiet_and_an_unknown_one_is_skipped() -> None:
     assert run({UNTRAINED: 0.0}).findings("DAT005") == []
     assert run({UNTRAINED: NotApplicable("no response is in the loss")}).findings("DAT005") == []
     assert "DAT005" in skipped(run({}))
+
+
+def test_an_advantage_at_the_last_token_alone_leaves_out_the_others() -> None:
+    sparse: dict[str, Curve] = {UNTRAINED: 0.0, EQUAL: 0.125, ZERO: noisy(0.93, 0.01, 1)}
+    finding = run(sparse, knobs=GROUP).finding("DAT005")
+    assert finding.summary.startswith("93% of the tokens have no advantage")
+    longer = sparse | {EQUAL: 0.375, ZERO: noisy(0.6, 0.01, 1)}
+    assert run(longer, knobs=GROUP).findings("DAT005") == []
+    assert run(sparse | {LEFT_OUT: 0.9}, knobs=GROUP).findings("DAT005") == []
+    assert run(sparse, knobs={"advantage": "gae"}).findings("DAT005") == []
 
 
 def test_a_negative_coefficient_in_force_is_named() -> None:

@@ -28,6 +28,7 @@ _ABORTED = "an aborted rollout counts as an incorrect response"
 _CHANGED = "other prompts, tools or graders give the same policy another reward"
 _OTHER_TEXT = "other prompts ask for other responses"
 _SAME_POLICY = "the policy is the same, and its rollouts are not"
+_PULLED = "the KL penalty pulls the policy toward another model"
 _REJECTED = "an episode of rejected actions earns no reward"
 
 LEVEL = "the reward stays level for this reason, regardless of the size of the updates"
@@ -48,7 +49,10 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "plateau": "copies add nothing to the comparison within a group",
         "undersized-updates": LEVEL,
     },
-    "wrong-reference": {"reference-drift": "the KL measures the distance to another model"},
+    "wrong-reference": {
+        "reference-drift": "the KL measures the distance to another model",
+        "entropy-rise": _PULLED, "reward-loss": _PULLED, "gradient-spike": _PULLED,
+    },
     "wrong-reward": {
         "zero-rewards": "the reward function rejects correct answers",
         "equal-rewards": "the reward function gives every response the same reward",

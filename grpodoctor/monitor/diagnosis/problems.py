@@ -218,7 +218,8 @@ def problems_of(findings: Sequence[Finding], context: RunContext) -> tuple[Probl
 
     Returns:
         Problems ordered by what to look at first: active, severe, observed rather than concluded
-        from a setting, not outlasted by an earlier cause, with many symptoms, early.
+        from a setting, with an alarm that lasts, not outlasted by an earlier cause, with many
+        symptoms, early.
     """
     causes = _direct_causes(findings, context)
     origins = _cut_from_treated(causes, findings, context)
@@ -322,12 +323,13 @@ def _present(cause: Finding, symptoms: Iterable[Symptom]) -> Finding:
 
 def _rank(
     problem: Problem, problems: Sequence[Problem]
-) -> tuple[bool, int, bool, bool, int, int, str]:
+) -> tuple[bool, int, bool, bool, bool, int, int, str]:
     weight = sum(SEVERITIES.index(finding.severity) for finding in problem.findings)
     return (
         not problem.active,
         -SEVERITIES.index(problem.severity),
         _is_unobserved(problem),
+        not any(finding.active and is_alarm(finding) for finding in problem.findings),
         not problem.cause.active and any(_outlasts(other, problem) for other in problems),
         -weight,
         problem.cause.onset_step,

@@ -67,9 +67,10 @@ class AdvantagesAcrossGroups(Rule):
         is_exact = chart.manifest.framework == "grpodoctor" and len(chart.series(_ZERO)) > 0
         if not is_exact or chart.knobs.get("advantage") not in _EXACT:
             return NOT_LOGGED
-        if (chart.value(_LEFT_OUT) or 0) > 0 or chart.is_fresh(_KL_IN_REWARD):
+        if chart.is_fresh(_KL_IN_REWARD):
             return None
-        zeros = dict(chart.series(_ZERO))
+        left_out = {step for step, share in chart.series(_LEFT_OUT) if share}
+        zeros = {step: rate for step, rate in chart.series(_ZERO) if step not in left_out}
         silent = [zeros[step] for step, share in chart.series(_EQUAL) if share and step in zeros]
         silent = silent[-self.readings :]
         count = sum(share == 0 for share in silent)

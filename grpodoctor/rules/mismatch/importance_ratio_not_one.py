@@ -79,11 +79,13 @@ class ImportanceRatioNotOne(Rule):
     When it is wrong:
         Some frameworks skip the recomputation on purpose where the engines agree; with a small
         difference the finding is `info`. If the learner does recompute them and the ratio still
-        differs from 1, the cause is a different micro-batch size, padding, dropout or an off-by-one
-        in the recording. A sampler that cuts the tail of the distribution (top-p) can lower a mean
-        ratio by the share that it cuts, if its log-probabilities are the old ones. A run that
-        continues from a checkpoint, with the first model as its reference, has a distance to it in
-        its first step; many updates per batch then clip tokens without a fault.
+        differs from 1, the cause is a different micro-batch size, padding, dropout, a copy of the
+        model that is not refreshed, or an off-by-one in the recording; a tenth of the tokens is a
+        warning then, however well sampler and learner agree. A sampler that cuts the tail of the
+        distribution (top-p) can lower a mean ratio by the share that it cuts, if its
+        log-probabilities are the old ones. A run that continues from a checkpoint, with the first
+        model as its reference, has a distance to it in its first step; many updates per batch then
+        clip tokens without a fault.
 
     References:
         Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training;
@@ -117,6 +119,9 @@ class ImportanceRatioNotOne(Rule):
     """Share of clipped tokens that makes the finding critical whatever the cause: an off-by-one in
     the recording clips most tokens and ends the run in ten steps."""
 
+    recomputed_share: float = 0.1
+    """Share of such ratios that is a warning if the learner recomputes the log-probabilities: two
+    passes over the same tokens with the same weights round a few of them differently."""
     min_clipped: float = 0.01
     """Clip fraction of the first steps; healthy runs stay below it, and begin lower."""
     lasting_share: float = 0.1
@@ -148,6 +153,8 @@ class ImportanceRatioNotOne(Rule):
         is_recomputed = chart.knobs.get("old_logprobs") == "recompute"
         if is_recomputed:
             consequence = ", although the learner recomputes old log-probabilities"
+            if severity == "info" and series.level(RECENT) >= self.recomputed_share:
+                severity = "warning"  # engines that agree say nothing about such log-probabilities
         text = (
             f"{series.last:.0%} of importance ratios differ from 1 before the first "
             f"update{consequence}."

@@ -12,7 +12,9 @@ from grpodoctor.rules.shared.component_roles import only_form_is_earned
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.heldout import confirms_success
 from grpodoctor.rules.shared.reward_components import (
+    MEAN,
     MOST_NAMED,
+    STD,
     component_means,
     component_name,
     list_components,
@@ -32,6 +34,8 @@ from grpodoctor.vocabulary.component_names import PENALTY_NAMES
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD = "reward/mean"
+_EQUAL = "groups/zero_variance_rate"
+_SPREADS = ("reward/std", "groups/reward_std")
 
 
 class ConstantReward(Rule):
@@ -42,11 +46,13 @@ class ConstantReward(Rule):
         reward the finding is a warning, since the reward does not separate one response from
         another; it is `info` if the accuracy in training or on held-out prompts shows that the task
         is solved. A reward that settles at its highest level above zero may be solved and is left
-        to GRP001 and REW006. For a single component at zero or below it is `info`: its share of the
-        maximum reward is never earned. It is a warning if all earned components reward the form of
-        the response, judged by their names: the task itself was then never rewarded. It is also a
-        warning if a component that can be earned is zero in most readings while nearly all groups
-        have equal rewards: the policy has settled on the other components.
+        to GRP001 and REW006, unless groups vary while mean and spread are exactly the same in each
+        batch: then the scores are those of an earlier batch. For a single component at zero or
+        below it is `info`: its share of the maximum reward is never earned. It is a warning if all
+        earned components reward the form of the response, judged by their names: the task itself
+        was then never rewarded. It is also a warning if a component that can be earned is zero in
+        most readings while nearly all groups have equal rewards: the policy has settled on the
+        other components.
 
     Why it matters:
         No response among hundreds earned a reward, or all did. A parser that expects another
@@ -54,7 +60,9 @@ class ConstantReward(Rule):
         groups (GRP002), this needs no group statistics.
 
     Evidence it needs:
-        `reward/mean`. Optional: `reward/component/<name>/mean`.
+        `reward/mean`. Optional: `reward/component/<name>/mean`, and
+        `groups/zero_variance_rate` with `reward/std`, `groups/reward_std` or the
+        spread of a component.
 
     Remedies:
         Run the reward function on a known correct answer in the format that the prompt asks for.
@@ -90,6 +98,9 @@ class ConstantReward(Rule):
     max_chance: float = 1e-4
     """Probability that as many of the latest readings are at the level as are, at the share of the
     earlier ones: the rule looks at every tenth of some hundred readings."""
+    max_equal: float = 0.5
+    """Share of groups with equal rewards below which the responses of a batch earn differently: the
+    mean of 32 binary rewards is the same in twenty batches by chance in one of 10^16 runs."""
     constant_share: float = 0.8
     """Share of the readings at the level: a public run whose policy had collapsed onto one answer
     left it in one batch of eight."""
@@ -102,7 +113,7 @@ class ConstantReward(Rule):
             return DISTILLED
         if self._never_moved(chart, _REWARD):
             return self._constant_total(chart)
-        if self._has_settled(chart.series(_REWARD)) and not is_solved(chart):
+        if self._has_settled(chart) and not is_solved(chart):
             return self._settled_total(chart)
         components = component_means(chart)
         stuck = [name for name in components if self._was_never_earned(chart, name)]
@@ -154,15 +165,34 @@ class ConstantReward(Rule):
         onset = self._first_reading(chart, _REWARD)
         return Sighting(severity, text, (cite(chart, _REWARD),), find_onset=onset)
 
-    def _has_settled(self, reward: Series) -> bool:
+    def _has_settled(self, chart: Chart) -> bool:
         """Whether the reward moved at first and is constant now, at a level that is no success."""
+        reward = chart.series(_REWARD)
         level = reward.level(self.min_readings)
         if not self._is_at(level, reward) or is_near_ceiling(reward):
             return False
         if self._is_by_chance(level, reward):
             return False
         best = reward.highest.level if reward.highest else level
-        return level < 0 or level < best - self.max_spread * abs(best)
+        if level < 0 or level < best - self.max_spread * abs(best):
+            return True
+        return self._is_repeated(chart)
+
+    def _is_repeated(self, chart: Chart) -> bool:
+        """Whether each batch has the same mean and spread although responses of its groups differ.
+
+        The means of batches of new responses are the same if all of them earn the same, and then
+        no group varies.
+        """
+        if len(set(chart.series(_REWARD).tail(self.min_readings))) > 1:
+            return False
+        equal = chart.series(_EQUAL).tail(self.min_readings)
+        if len(equal) < self.min_readings or not max(equal) < self.max_equal:
+            return False
+        of_parts = (f"{name.removesuffix(MEAN)}{STD}" for name in component_means(chart))
+        names = (*_SPREADS, *of_parts)
+        spreads = (chart.series(name).tail(self.min_readings) for name in names)
+        return any(len(values) == self.min_readings and _is_one(values) for values in spreads)
 
     def _is_by_chance(self, level: float, reward: Series) -> bool:
         """Whether earlier readings were at the level too, as failures are in a log of episodes.
@@ -192,6 +222,8 @@ class ConstantReward(Rule):
         level = reward.level(self.min_readings)
         limit = self.max_spread * abs(level)
         text = f"The mean reward has been {level:.4g} for {self.min_readings} readings."
+        if self._is_repeated(chart):
+            text = f"{text[:-1]} although groups vary: the scores are not those of the batch."
         onset = partial(first_step_where, reward, lambda value: abs(value - level) <= limit)
         return Sighting("warning", text, (cite(chart, _REWARD),), find_onset=onset)
 
@@ -207,3 +239,8 @@ class ConstantReward(Rule):
     def _never_moved(self, chart: Chart, name: str) -> bool:
         series = chart.series(name)
         return len(series) >= self.min_readings and never_moved(series)
+
+
+def _is_one(values: list[float]) -> bool:
+    """Whether all values are the same and above zero."""
+    return values[0] > 0 and len(set(values)) == 1

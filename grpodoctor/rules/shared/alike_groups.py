@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 from grpodoctor.rules.shared.equal_responses import equal_pairs
 from grpodoctor.rules.shared.reward_components import MEAN, STD, component_means
@@ -15,6 +16,7 @@ from grpodoctor.rules.shared.run_health import (
     zero_variance_metric,
 )
 from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import WINDOW
 
 _ACCURACY, _REWARD = "accuracy/train", "reward/mean"
 GROUP_STD, BATCH_STD = "groups/reward_std", "reward/std"
@@ -24,9 +26,15 @@ ALIKE_SHARE = 0.95
 BOTH_KINDS = 0.15
 """Share of all-correct and of all-incorrect groups at which the prompts are neither all easy nor
 all hard: in between, independent responses would disagree."""
+SOME_OF_BOTH = 0.03
+"""The same where not a single group of the window was mixed: prompts that are never and always
+solved have others in between."""
 ALIKE_STD = 1 - ALIKE_SHARE
 """Mean spread within groups as a share of the spread of all responses, if as many groups agree: a
 mixed group spreads about as much as the batch."""
+
+_MIN_UNMIXED = 4 * RECENT
+"""Readings without a mixed group: 300 groups and more, of which `SOME_OF_BOTH` are ten."""
 
 _SAME_SPREAD = 0.05
 """Difference of the spread of rewards of 0 and 1 from that of their mean, for a batch of a hundred
@@ -47,7 +55,14 @@ def has_alike_groups(chart: Chart, zero_variance: float) -> bool:
     if zero_variance < ALIKE_SHARE:
         return False
     right = all_correct_share(chart)
-    return right is not None and BOTH_KINDS <= right <= zero_variance - BOTH_KINDS
+    least = SOME_OF_BOTH if _has_no_mixed_group(chart) else BOTH_KINDS
+    return right is not None and least <= right <= zero_variance - least
+
+
+def _has_no_mixed_group(chart: Chart) -> bool:
+    """Whether each group of the window had equal rewards."""
+    shares = chart.series("groups/zero_variance_rate").tail(WINDOW)
+    return len(shares) >= _MIN_UNMIXED and min(shares) == 1
 
 
 def all_correct_share(chart: Chart) -> float | None:
@@ -69,9 +84,10 @@ def _success_rate(chart: Chart) -> float | None:
         return accuracy.mean(RECENT)
     if len(reward) < 2 * RECENT or reward.window_min() < 0 or reward.window_max() > 1:
         return None
-    mean, spread = reward.mean(RECENT), _spread(chart)
-    expected = math.sqrt(mean * (1 - mean))
-    return mean if abs(spread - expected) <= _SAME_SPREAD * expected else None
+    # Batches of a few alike groups differ in mean, so each spread is compared with its own mean.
+    expected = statistics.fmean(math.sqrt(mean * (1 - mean)) for mean in reward.tail(RECENT))
+    is_binary = abs(_spread(chart) - expected) <= _SAME_SPREAD * expected
+    return reward.mean(RECENT) if is_binary else None
 
 
 def _spread(chart: Chart) -> float:

@@ -274,6 +274,21 @@ def test_a_cause_that_ended_comes_after_an_earlier_one_that_lasts():
     assert list(causes(*severe, lasting, **quiet)) == ["OPT006", "MIS001"]
 
 
+def test_an_alarm_that_lasts_comes_before_one_of_which_a_note_is_left():
+    ended = finding("GRP004", onset=1, last=60, active=False)
+    lasting = finding("REW005", onset=90)
+    assert list(causes(ended, finding("REW020", "info", onset=20), lasting)) == ["REW005", "GRP004"]
+
+
+def test_a_penalty_toward_another_model_explains_what_the_policy_loses():
+    found = causes(
+        finding("KLD003", onset=1), finding("ENT002", "critical", onset=18), finding("REW002")
+    )
+    assert found == {"KLD003": ["ENT002", "REW002"]}
+    mild = causes(finding("KLD003", "info", onset=1), finding("ENT002", onset=18))
+    assert mild == {"KLD003": [], "ENT002": []}
+
+
 def test_a_fault_that_the_run_shows_comes_before_a_setting_that_explains_nothing():
     setting, note = finding("CFG021", onset=1), finding("CFG023", "info", onset=1)
     shown = finding("LEN002", onset=1)
