@@ -175,6 +175,7 @@ FACTS = (
     KnobMapping("context_length", "vllm_max_model_len"),
     KnobMapping("max_prompt_length", "max_length"),
     KnobMapping("total_steps", "max_steps", read=count_only),
+    KnobMapping("epochs", "num_train_epochs"),
     KnobMapping("warmup_steps", "warmup_steps", read=count_only),
     KnobMapping("warmup_share", "warmup_ratio"),
     KnobMapping("batch_responses", "generation_batch_size", read=count_only),

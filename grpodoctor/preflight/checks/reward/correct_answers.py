@@ -169,6 +169,13 @@ def _kinds_of_rows(context: PreflightContext) -> tuple[CheckFinding, ...]:
         )
         advice = "Check how the reward function reads these rows, or correct their answers."
         return (CheckFinding("warning", summary, (advice,), (), {"rows": float(fault.rows)}),)
+    if scaled := context.slice_faults.scaled:
+        summary = (
+            f"Correct answers earn {scaled.own:.3g} in rows with {scaled.name} and "
+            f"{scaled.others:.3g} in others; there are {scaled.rows} such rows."
+        )
+        advice = "Give the rewards of all kinds of rows the same scale, such as 0 to 1."
+        return (CheckFinding("warning", summary, (advice,), (), {"rows": float(scaled.rows)}),)
     return ()
 
 

@@ -38,6 +38,8 @@ from grpodoctor.preflight.answers.reward_relations import refused_alternatives
 from grpodoctor.preflight.answers.source_tags import knows_thoughts
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.reward.changed_responses import (
+    first_mention,
+    lost_before_label,
     lost_behind_thought,
     lost_by_changes,
 )
@@ -92,7 +94,8 @@ _NUMBER_ONLY = re.compile(
     re.IGNORECASE,
 )
 _ASKS_FOR_REASONS = re.compile(
-    r"\b(?:explain|reason|think|show (?:your|the|all) (?:work|steps)|step[ -]by[ -]step|justify)\b",
+    r"\b(?:explain|reason(?:ing)?|think|show (?:your|the|all) (?:work|steps)|step[ -]by[ -]step|"
+    r"justify)\b",
     re.IGNORECASE,
 )
 """Instructions to write more than a JSON object."""
@@ -130,8 +133,8 @@ class ExactMatchReward(Check):
         matches only responses of one line. So is a layout of tags that the prompts show, if it
         needs white space that models do not write. So are harmless changes of right responses that
         cost as much: a line break or a sentence behind the answer, a code fence around JSON, JSON
-        on several lines, a draft in a code block or a rejected answer before it, and a thought in
-        tags.
+        on several lines, a draft in a code block or a rejected answer before it, also in the words
+        of the answer ("the answer is 3"), and a thought in tags.
 
     Why it matters:
         The model is punished for correct answers and learns the spelling instead of the task. At
@@ -191,6 +194,10 @@ class ExactMatchReward(Check):
         reasons = _most(context.rows, lambda text: bool(_ASKS_FOR_REASONS.search(text)))
         if not answers.is_graded:
             yield from lost_by_changes(reward, answers, _recognized(answers), reasons=reasons)
+            if reasons:
+                yield from first_mention(reward, answers, _recognized(answers))
+        elif reasons:
+            yield from lost_before_label(reward, answers, _recognized(answers))
         if knows_thoughts(reward, context.rows):
             yield from lost_behind_thought(reward, answers, _recognized(answers))
 

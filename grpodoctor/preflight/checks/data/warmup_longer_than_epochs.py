@@ -1,0 +1,63 @@
+"""OPT102."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.rules.config.optimizer.warmup_longer_than_run import WarmupLongerThanRun
+
+
+class WarmupLongerThanEpochs(Check):
+    """The warm-up of the learning rate takes most of the steps that the prompts give.
+
+    What it sees:
+        The steps of the run: the prompts of the file, the prompts per step and the epochs of the
+        config (--run-config). The steps of the warm-up are compared with them.
+
+    Why it matters:
+        The learning rate never reaches its value, or only at the end. The run learns as slowly as
+        with a much smaller learning rate, and looks flat.
+
+    What to do:
+        Shorten the warm-up to a few per cent of the run, or train for more epochs.
+
+    When it is wrong:
+        The run mixes this file with others, or is resumed with more epochs.
+
+    References:
+        transformers, TrainingArguments.warmup_steps.
+    """
+
+    code: ClassVar[str] = "OPT102"
+    name: ClassVar[str] = "warmup-longer-than-epochs"
+    summary: ClassVar[str] = "The warm-up takes most of the steps that the prompts give."
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Compare the warm-up with the steps of the epochs."""
+        known = context.run_config
+        values = [known.get(name) for name in ("warmup_steps", "epochs", "prompts_per_batch")]
+        numbers = [each for each in values if isinstance(each, int | float) and each > 0]
+        if "total_steps" in known or len(numbers) < len(values):
+            return SkippedCheck(
+                "warm-up, epochs and prompts per step are not known", "pass --run-config FILE"
+            )
+        if not context.table.is_complete:
+            return ()
+        warmup, epochs, batch = numbers
+        updates = known.get("updates_per_batch")
+        each = updates if isinstance(updates, int | float) and updates >= 1 else 1
+        steps = int(len(context.rows) // batch * epochs * each)
+        if not steps or warmup < WarmupLongerThanRun.largest_share * steps:
+            return ()
+        return (
+            CheckFinding(
+                "warning",
+                f"The warm-up takes {warmup:.0f} steps, and {epochs:g} epochs of "
+                f"{len(context.rows)} prompts have {steps}.",
+                ("Shorten the warm-up to a few per cent of the run, or train for more epochs.",),
+                figures={"warmup": float(warmup), "steps": float(steps)},
+            ),
+        )
