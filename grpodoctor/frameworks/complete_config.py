@@ -9,6 +9,7 @@ from typing import Any
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.knob_mapping import KnobTable, OutOfRange
+from grpodoctor.frameworks.misspelt_keys import misspelt_keys
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.frameworks.run_config import flattened
 from grpodoctor.vocabulary.knobs import Setting
@@ -27,6 +28,8 @@ class CompleteConfig:
     """The framework's values of knobs that the config does not contain."""
     out_of_range: tuple[OutOfRange, ...] = ()
     """Settings outside the range of their knob; `knobs` and `facts` lack them."""
+    misspelt: Mapping[str, str] = field(default_factory=dict)
+    """Keys that are no setting, with the setting whose name they resemble."""
 
     def settings(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """All known settings, given the knobs in force."""
@@ -60,6 +63,7 @@ def complete_config(
         table.read_facts(settings, changes),
         _certain_defaults(table, settings),
         table.out_of_range(settings),
+        misspelt_keys(settings, table.all_keys),
     )
 
 

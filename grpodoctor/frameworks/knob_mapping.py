@@ -261,6 +261,18 @@ class KnobTable:
         """Whether a config has a key of a knob."""
         return not self._keys.isdisjoint(self.with_current_keys(settings))
 
+    @cached_property
+    def all_keys(self) -> frozenset[str]:
+        """All keys of the framework that the table has, read or written, present or former."""
+        rows = (*self.mappings, *self.engine_settings, *self.methods, *self.facts)
+        written = (value for row in rows for value in (row.write, *row.values.values()))
+        lines = (line for line in (*written, *(row.enabled_by for row in rows)))
+        return frozenset((
+            *(key for row in rows for key in (row.key, *row.other_keys) if key),
+            *(key for line in lines if isinstance(line, Mapping) for key in line),
+            *self.former_keys,
+        ))  # fmt: skip
+
     def count_keys(self, settings: Settings) -> int:
         """The number of keys in a config that belong to a knob."""
         return len(self._keys.intersection(settings))

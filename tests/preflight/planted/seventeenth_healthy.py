@@ -12,6 +12,7 @@ from tests.preflight.planted import fourteenth_tables as t
 from tests.preflight.planted import fourteenth_tasks as k
 from tests.preflight.planted.cases import Case
 from tests.preflight.planted.fourteenth_configs import trl, verl
+from tests.preflight.planted.fourteenth_healthy import with_results
 from tests.preflight.planted.models import GEMMA, LLAMA
 
 _GRADE = r"""
@@ -71,7 +72,7 @@ def healthy_first() -> Iterator[Case]:
         name="programs with a limit of length", rows=k.programs(160, 8105), reward=_ALL_TESTS,
     )  # fmt: skip
     yield Case(
-        name="queries with their results", rows=k.queries(240, 8107), reward=k.SQL, model=GEMMA,
+        name="queries with their results", rows=with_results(240, 8107), reward=k.SQL, model=GEMMA,
         framework="verl", run_config=verl(),
     )  # fmt: skip
     yield Case(

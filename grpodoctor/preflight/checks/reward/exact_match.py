@@ -30,6 +30,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
 )
 from grpodoctor.preflight.answers.reference_answers import REQUESTED, ReferenceAnswers
 from grpodoctor.preflight.answers.requested_formats import (
+    ask_for_reasons,
     quoted_labels,
     quoted_places,
     shown_tag,
@@ -93,12 +94,6 @@ _NUMBER_ONLY = re.compile(
     r"[<\[{](?:an? |the |your )?(?:final )?(?:number|integer|int|float|numeric value)[>\]}]",
     re.IGNORECASE,
 )
-_ASKS_FOR_REASONS = re.compile(
-    r"\b(?:explain|reason(?:ing)?|think|show (?:your|the|all) (?:work|steps)|step[ -]by[ -]step|"
-    r"justify)\b",
-    re.IGNORECASE,
-)
-"""Instructions to write more than a JSON object."""
 _DECIMALS = re.compile(r"\bdecimals?\b|\btenths?\b|\bhundredths?\b|\.0\b", re.IGNORECASE)
 """Instructions about the digits behind the point."""
 _ANSWER_ONLY = re.compile(
@@ -191,7 +186,7 @@ class ExactMatchReward(Check):
         self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
     ) -> Iterator[CheckFinding]:
         """Changes of the response that a reward must not notice."""
-        reasons = _most(context.rows, lambda text: bool(_ASKS_FOR_REASONS.search(text)))
+        reasons = ask_for_reasons(["\n".join(row.texts()) for row in context.rows])
         if not answers.is_graded:
             yield from lost_by_changes(reward, answers, _recognized(answers), reasons=reasons)
             if reasons:
@@ -456,7 +451,7 @@ def _unasked_kinds(rows: Sequence[PromptRow], answers: ReferenceAnswers) -> froz
         unasked.add("a unit")
     is_object = not answers.answer_format.strip().startswith("{answer}")
     if _most(rows, lambda text: bool(_ANSWER_ONLY.search(text))) or (
-        is_object and not _most(rows, lambda text: bool(_ASKS_FOR_REASONS.search(text)))
+        is_object and not ask_for_reasons(["\n".join(row.texts()) for row in rows])
     ):
         unasked.add(REASONING_KIND)
     if _most(rows, lambda text: bool(_DECIMALS.search(text))):
