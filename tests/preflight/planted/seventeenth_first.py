@@ -271,7 +271,7 @@ def _settings() -> Iterator[Case]:
         name="the template opens the thought that the reward wants in the response",
         rows=[{"prompt": t.chat(t.lettered(r) + ask), "answer": "ABCD"[r["key"]]} for r in t.exam(300, 8030)],
         reward=_THOUGHT_LETTER, model=replace(CHATML, template=opened),
-        named="template.*(open|<think>)|<think>.*template",
+        named="already ends with <think>",
         accepted="The template writes <think> already, so responses do not contain it and earn nothing.",
     )  # fmt: skip
     parts = [

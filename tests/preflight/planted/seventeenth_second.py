@@ -102,7 +102,7 @@ def _rewards() -> Iterator[Case]:
     )  # fmt: skip
     yield Case(
         name="summaries must equal the reference", rows=w.articles(200, 8004), reward=_SAME_SUMMARY,
-        named="exact|same words|free text|wording|verbatim|other words",
+        named="exactly the reference",
         accepted="A free summary is compared with the reference as a whole text, so only the very same words earn the reward.",
     )  # fmt: skip
     yield Case(
@@ -117,7 +117,7 @@ def _rewards() -> Iterator[Case]:
                       "reward_model": {"style": "rule", "ground_truth": truth}, "extra_info": {"index": at}})  # fmt: skip
     yield Case(
         name="one source has its moves in another notation than the reward reads", rows=games,
-        reward=_CHESS, suffix=".parquet", named="tactics|source|notation|form",
+        reward=_CHESS, suffix=".parquet", named="tactics",
         accepted="The answers of the source tactics are in SAN (Rxd5), which prompt and reward do not use.",
     )  # fmt: skip
     yield Case(
@@ -127,7 +127,7 @@ def _rewards() -> Iterator[Case]:
     )  # fmt: skip
     yield Case(
         name="recall alone rewards a copy of the article", rows=w.articles(200, 8011),
-        reward=_RECALL, named="prompt|copy|long|length",
+        reward=_RECALL, named="costs nothing",
         accepted="The whole article, or any long text that contains the words, earns the full reward.",
     )  # fmt: skip
     yield Case(
@@ -164,7 +164,7 @@ def _data() -> Iterator[Case]:
     yield Case(
         name="two thirds of the held-out puzzles are training puzzles with numbers in another order",
         rows=[{"prompt": t.chat(w.PLAY.format(**r)), "nums": r["nums"], "target": r["target"]} for r in train],
-        held_out=held, reward=w.COUNTDOWN, named="held-out",
+        held_out=held, reward=w.COUNTDOWN, named="40 of 60 held-out",
         accepted="Held-out puzzles are in the training data, with their numbers in another order.",
     )  # fmt: skip
     tasks: list[Row] = []

@@ -44,6 +44,10 @@ from grpodoctor.preflight.checks.reward.changed_responses import (
     lost_behind_thought,
     lost_by_changes,
 )
+from grpodoctor.preflight.checks.reward.long_responses import (
+    lost_behind_long_reasoning,
+    must_be_equal,
+)
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
@@ -129,7 +133,8 @@ class ExactMatchReward(Check):
         needs white space that models do not write. So are harmless changes of right responses that
         cost as much: a line break or a sentence behind the answer, a code fence around JSON, JSON
         on several lines, a draft in a code block or a rejected answer before it, also in the words
-        of the answer ("the answer is 3"), and a thought in tags.
+        of the answer ("the answer is 3"), 250 words of reasoning, and a thought in tags; and texts
+        such as summaries without their last word.
 
     Why it matters:
         The model is punished for correct answers and learns the spelling instead of the task. At
@@ -191,6 +196,9 @@ class ExactMatchReward(Check):
             yield from lost_by_changes(reward, answers, _recognized(answers), reasons=reasons)
             if reasons:
                 yield from first_mention(reward, answers, _recognized(answers))
+            if reasons or "\\boxed" in answers.answer_format:
+                yield from lost_behind_long_reasoning(reward, answers, _recognized(answers))
+            yield from must_be_equal(reward, answers, _recognized(answers))
         elif reasons:
             yield from lost_before_label(reward, answers, _recognized(answers))
         if knows_thoughts(reward, context.rows):

@@ -331,11 +331,15 @@ class HackableReward(Check):
             is_severe = share > 0.5 and name not in _NEVER_CRITICAL
             severity: Severity = "critical" if is_severe else "warning"
             summary = f"{name}: earns the full reward in {len(full)} of {len(rows)} rows."
+            advice = _ADVICE[name]
+            if graded and name in (SEVERAL, SEVERAL_LINES):
+                summary = f"{summary[:-1]}; text around the reference costs nothing."
+                advice = _ADVICE[MANY_WORDS]
             details = tuple(
                 f"{row.row.location}: {row.completions[kind].text[:_MAX_CHARACTERS]!r}"
                 for row in full[:_SHOWN]
             )
-            yield CheckFinding(severity, summary, (_ADVICE[name],), details, {"share": share})
+            yield CheckFinding(severity, summary, (advice,), details, {"share": share})
             return
         worth = _mean_share(rows, rewards)
         # A measure of similarity gives a part of the reward to other references.
