@@ -78,7 +78,7 @@ def lost_behind_long_reasoning(
 def must_be_equal(
     reward: UserReward, answers: ReferenceAnswers, rows: Sequence[int]
 ) -> Iterator[CheckFinding]:
-    """Texts that earn nothing without their last word, where prompts ask for a text of one's own.
+    """Texts that earn nothing without their last word, where prompts ask for free text.
 
     Args:
         reward: the reward function; it is none that measures similarity.

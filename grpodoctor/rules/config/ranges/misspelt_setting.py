@@ -27,7 +27,8 @@ class MisspeltSetting(ConfigRule):
         The framework, or a fork of it, has both names.
 
     References:
-        None.
+        Damerau 1964, A technique for computer detection and correction of spelling errors: four of
+        five errors are one letter wrong, missing, extra, or two exchanged.
     """
 
     code = "CFG061"
@@ -35,6 +36,7 @@ class MisspeltSetting(ConfigRule):
     summary = "A key of the config is no setting, and resembles one that the config lacks."
     needs = ()
     remedies = ()
+    references = ("doi.org/10.1145/363958.363994",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Name the first key, and count the others."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
 
 
-class SamplerBatchTokens(ConfigRule):
+class SamplerBatchTooSmall(ConfigRule):
     """One pass of the sampler holds fewer tokens than the longest sequence.
 
     What it sees:
