@@ -49,9 +49,10 @@ _SYNTAX = re.compile(
 
 _FILLED_IN = re.compile(
     r"[\[<({*_-]{1,3}[^\[\]<>(){}\n]{2,60}[\])}>*_-]{1,3}|[A-Z][A-Z /_-]{3,40}[.!]?|"
-    r"(?:n/?a|none|null|nan|unknown|to ?do|tbd|missing|error|failed|skipped)\b[^\n]{0,40}",
+    r"(?i:n/?a|null|nan|to ?do|tbd|missing|skipped)[.!]?|(?i:error|failed): [^\n]{1,60}",
 )
-"""A note in brackets or capitals, or a word for something that is missing."""
+"""A note in brackets or capitals, or a word for something that is missing. "None of these" and
+"unknown" are answers."""
 _MIN_FILLED, _MIN_FILLED_SHARE, _MIN_DISTINCT = 5, 0.02, 0.8
 
 
