@@ -10,6 +10,7 @@ from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.knob_mapping import KnobTable, OutOfRange
 from grpodoctor.frameworks.launch_command import FRAMEWORK_KEY, LIKELY_FRAMEWORK_KEY
+from grpodoctor.frameworks.misspelt_keys import misspelt_keys
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.frameworks.run_config import flattened
 from grpodoctor.frameworks.training_method import other_method
@@ -31,6 +32,8 @@ class CompleteConfig:
     """Settings outside the range of their knob; `knobs` and `facts` lack them."""
     other_method: str = ""
     """What the config trains by, if it is not reinforcement learning."""
+    misspelt: Mapping[str, str] = field(default_factory=dict)
+    """Keys that are no setting, with the setting whose name they resemble."""
 
     def settings(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """All known settings, given the knobs in force."""
@@ -65,6 +68,7 @@ def complete_config(
         _certain_defaults(table, settings),
         table.out_of_range(settings),
         other_method(framework.name, settings),
+        misspelt_keys(settings, table.all_keys),
     )
 
 

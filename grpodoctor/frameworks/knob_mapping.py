@@ -194,17 +194,23 @@ class KnobTable:
     """The framework's values of knobs that other settings may change, for advice to a run whose
     config is unknown: a remedy that they make superfluous is not offered."""
 
+    former_keys: Mapping[str, str] = field(default_factory=dict)
+    """Keys of earlier versions, with those that replaced them. They are read, but do not show
+    which framework a config is of: other frameworks have some of them."""
+
     checkpoint_interval: str = ""
     """Key of the number of steps between two saved checkpoints; empty if it is not known."""
 
     def read(self, settings: Settings) -> dict[str, Setting]:
         """The knobs that a run's config sets; values out of bounds are left out."""
+        settings = self.with_current_keys(settings)
         rows = (self._rows[mapping.knob] for mapping in self.mappings)
         values = {row.knob: row.read_from(settings) for row in rows}
         return {knob: value for knob, value in values.items() if value is not None}
 
     def not_understood(self, settings: Settings) -> set[str]:
         """The knobs that a config sets to a value from which theirs does not follow."""
+        settings = self.with_current_keys(settings)
         rows = (self._rows[mapping.knob] for mapping in self.mappings)
         return {
             row.knob
@@ -222,7 +228,7 @@ class KnobTable:
             settings: the config.
             changes: knobs that were changed since, with their values.
         """
-        current, unwritten = dict(settings), set()
+        current, unwritten = dict(self.with_current_keys(settings)), set()
         for knob, value in (changes or {}).items():
             lines = self._rows[knob].settings_for(value) if knob in self._rows else {}
             current.update(lines)
@@ -233,6 +239,13 @@ class KnobTable:
             for fact, value in values.items()
             if value is not None and fact not in unwritten
         }
+
+    def with_current_keys(self, settings: Settings) -> Settings:
+        """A config whose former keys have their present names."""
+        if not self.former_keys:
+            return settings
+        present = {self.former_keys.get(key, key): value for key, value in settings.items()}
+        return {**present, **{key: settings[key] for key in present if key in settings}}
 
     def out_of_range(self, settings: Settings) -> tuple[OutOfRange, ...]:
         """The settings of a config that lie outside the range of a knob or fact, one per key."""
@@ -246,7 +259,19 @@ class KnobTable:
 
     def reads_any_of(self, settings: Settings) -> bool:
         """Whether a config has a key of a knob."""
-        return not self._keys.isdisjoint(settings)
+        return not self._keys.isdisjoint(self.with_current_keys(settings))
+
+    @cached_property
+    def all_keys(self) -> frozenset[str]:
+        """All keys of the framework that the table has, read or written, present or former."""
+        rows = (*self.mappings, *self.engine_settings, *self.methods, *self.facts)
+        written = (value for row in rows for value in (row.write, *row.values.values()))
+        lines = (line for line in (*written, *(row.enabled_by for row in rows)))
+        return frozenset((
+            *(key for row in rows for key in (row.key, *row.other_keys) if key),
+            *(key for line in lines if isinstance(line, Mapping) for key in line),
+            *self.former_keys,
+        ))  # fmt: skip
 
     def count_keys(self, settings: Settings) -> int:
         """The number of keys in a config that belong to a knob."""

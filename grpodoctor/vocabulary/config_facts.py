@@ -73,6 +73,9 @@ CONFIG_FACTS: dict[str, Knob] = {
         Knob("total_steps", "Optimizer steps or batches of the run.", 1, 1e9, integer=True),
         Knob("warmup_steps", "Steps in which the learning rate rises.", 0, 1e9, integer=True),
         Knob("warmup_share", "Share of the run in which the learning rate rises.", 0, 1),
+        Knob("epochs", "Passes over the prompts.", 0, 1e9),
+        Knob("sampler_batch_tokens", "Tokens of one pass of the sampler.", 1, 1e9, integer=True),
+        Knob("chunked_prefill", "The sampler splits long prompts over several passes."),
         Knob("pretrained_model", "The run starts from a pretrained model."),
     )
 }

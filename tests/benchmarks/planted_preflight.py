@@ -25,6 +25,10 @@ from tests.preflight.planted.fourth_examination import fourth_faults, fourth_hea
 from tests.preflight.planted.healthy import all_healthy
 from tests.preflight.planted.ninth_examination import ninth_faults, ninth_healthy
 from tests.preflight.planted.second_examination import second_faults, second_healthy
+from tests.preflight.planted.seventeenth_first import first_half as seventeenth_a
+from tests.preflight.planted.seventeenth_healthy import healthy_first as seventeenth_healthy_a
+from tests.preflight.planted.seventeenth_healthy import healthy_second as seventeenth_healthy_b
+from tests.preflight.planted.seventeenth_second import second_half as seventeenth_b
 from tests.preflight.planted.seventh_examination import seventh_faults, seventh_healthy
 from tests.preflight.planted.sixteenth_first import first_half
 from tests.preflight.planted.sixteenth_healthy import healthy_first, healthy_second
@@ -75,6 +79,10 @@ _SETS = {
     "healthy, in the sixteenth examination, half A": tuple(healthy_first()),
     "planted in the sixteenth examination, half B": tuple(second_half()),
     "healthy, in the sixteenth examination, half B": tuple(healthy_second()),
+    "planted in the seventeenth examination, half A": tuple(seventeenth_a()),
+    "healthy, in the seventeenth examination, half A": tuple(seventeenth_healthy_a()),
+    "planted in the seventeenth examination, half B": tuple(seventeenth_b()),
+    "healthy, in the seventeenth examination, half B": tuple(seventeenth_healthy_b()),
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from grpodoctor.frameworks.misspelt_keys import misspelt_keys
 from grpodoctor.rules.catalogue import all_rules, rule_of
 from grpodoctor.rules.engine import Engine
 from grpodoctor.rules.lint import lint
@@ -315,6 +316,21 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
             {"warmup_steps": 0, "total_steps": 200},
         ],
     ),
+    "CFG029": (
+        [
+            {"sampler_batch_tokens": 1024, "chunked_prefill": False, "max_prompt_length": 1024,
+             "max_length": 1024},
+            {"sampler_batch_tokens": 2048, "chunked_prefill": False, "context_length": 4096},
+        ],
+        [
+            {"sampler_batch_tokens": 1024, "chunked_prefill": True, "max_prompt_length": 1024,
+             "max_length": 1024},
+            {"sampler_batch_tokens": 2048, "chunked_prefill": False, "max_prompt_length": 1024,
+             "max_length": 1024},
+            {"sampler_batch_tokens": 256, "chunked_prefill": False, "max_length": 1024},
+        ],
+    ),
+    "CFG061": ([], [PLAIN]),
     "CFG060": (
         [{"learning_rate": 1.0}, {"temperature": 2.5}],
         [{"learning_rate": 0.1}, {"temperature": 1.5}, PLAIN],
@@ -381,9 +397,36 @@ def test_what_may_be_intended_is_a_note(
 
 @each_rule
 def test_the_needs_are_knobs_or_facts(rule: ConfigRule) -> None:
-    # CFG057 needs one of two settings, CFG060 reads all.
-    assert rule.needs or rule.code in ("CFG057", "CFG060")
+    # CFG057 needs one of two settings, CFG060 and CFG061 read all.
+    assert rule.needs or rule.code in ("CFG057", "CFG060", "CFG061")
     assert all(name in KNOBS or name in CONFIG_FACTS for name in rule.needs)
+
+
+def test_a_misspelt_key_is_reported() -> None:
+    config = {"num_generation": 16, "temprature": 0.7, "learning_rate": 1e-6, "beta": 0.0}
+    (found,) = lint("trl", config, {}, [rule_of("CFG061")]).findings
+    assert found.summary == (
+        "num_generation is no known setting; did you mean num_generations, and 1 more?"
+    )
+    assert not lint("trl", {**config, "num_generations": 16, "temperature": 0.7}, {},
+                    [rule_of("CFG061")]).findings  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "known", "meant"),
+    [
+        ("num_generation", "num_generations", True),
+        ("data.train_batchsize", "data.train_batch_size", True),
+        ("data.train_bacth_size", "data.train_batch_size", True),
+        ("eval.train_batchsize", "data.train_batch_size", False),
+        ("local_rank", "lora_rank", False),
+        ("top_p", "top_k", False),
+        ("vllm_max_len1", "vllm_max_len2", False),
+        ("max_prompt_length", "max_length", False),
+    ],
+)
+def test_only_a_slip_is_a_misspelt_key(key: str, known: str, meant: bool) -> None:
+    assert misspelt_keys({key: 1}, {known}) == ({key: known} if meant else {})
 
 
 PRESET_NOTES = {"two_grpo": ["CFG013"], "reinforce": ["CFG015"]}

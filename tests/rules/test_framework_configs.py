@@ -330,7 +330,8 @@ def test_a_quantized_sampler_is_known_from_its_setting(framework: str, key: str)
 
 
 def test_every_fact_is_read_by_a_rule_and_found_in_a_config() -> None:
-    source = "".join(path.read_text() for path in Path("grpodoctor/rules/config").rglob("*.py"))
+    folders = (Path("grpodoctor/rules/config"), Path("grpodoctor/preflight/checks"))
+    source = "".join(path.read_text() for each in folders for path in each.rglob("*.py"))
     unread = {name for name in CONFIG_FACTS if f'"{name}"' not in source}
     assert unread == set()
     tables = [configurable_framework_named(name).knobs for name in FRAMEWORKS]
@@ -470,6 +471,10 @@ def test_a_config_without_adapters_has_the_framework_s_default(
         ("slime", {"rollout_batch_size": 32, "n_samples_per_prompt": 8, "global_batch_size": 96},
          {"batch_responses": 256, "update_responses": 96}),
         ("prime-rl", {"orchestrator.batch_size": 60}, {"batch_responses": 60}),
+        ("verl", {"trainer.total_epochs": 3, f"{ROLLOUT}.max_num_batched_tokens": 4096,
+                  f"{ROLLOUT}.enable_chunked_prefill": False},
+         {"epochs": 3, "sampler_batch_tokens": 4096, "chunked_prefill": False}),
+        ("trl", {"num_train_epochs": 2}, {"epochs": 2}),
         ("skyrl", {"trainer.policy.optimizer_config.num_warmup_steps": 10}, {"warmup_steps": 10}),
         ("nemo-rl", {"policy.max_total_sequence_length": 512, "grpo.max_num_steps": 0},
          {"learner_length": 512, "total_steps": None}),

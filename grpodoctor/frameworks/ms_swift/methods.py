@@ -178,6 +178,7 @@ FACTS = (
     sampler_quantized("vllm_quantization"),
     KnobMapping("max_prompt_length", "max_length"),
     KnobMapping("total_steps", "max_steps", read=count_only),
+    KnobMapping("epochs", "num_train_epochs"),
     KnobMapping("warmup_steps", "warmup_steps", read=count_only),
     KnobMapping("warmup_share", "warmup_ratio"),
     KnobMapping("batch_responses", "generation_batch_size", read=count_only),

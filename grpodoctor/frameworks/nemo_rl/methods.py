@@ -153,6 +153,7 @@ FACTS = (
     KnobMapping("update_responses", "policy.train_global_batch_size", read=count_only),
     KnobMapping("learner_length", "policy.max_total_sequence_length", read=count_only),
     KnobMapping("total_steps", "grpo.max_num_steps", read=count_only),
+    KnobMapping("epochs", "grpo.max_num_epochs"),
     KnobMapping("context_length", f"{_GENERATION}.vllm_cfg.max_model_len"),
     sampler_quantized(f"{_GENERATION}.vllm_cfg.precision"),
     KnobMapping(

@@ -13,7 +13,7 @@ from grpodoctor.frameworks.knob_mapping import (
     nothing_to_set,
     unsupported,
 )
-from grpodoctor.frameworks.openrlhf.methods import DEFAULTS, FACTS, METHODS
+from grpodoctor.frameworks.openrlhf.methods import DEFAULTS, FACTS, FORMER_KEYS, METHODS
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
     Quotient,
@@ -159,4 +159,5 @@ KNOBS = KnobTable(
     methods=METHODS,
     facts=FACTS,
     defaults=DEFAULTS,
+    former_keys=FORMER_KEYS,
 )

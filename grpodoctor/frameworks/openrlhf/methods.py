@@ -130,6 +130,7 @@ FACTS = (
     KnobMapping("kl_in_loss", "algo.kl.init_coef", read=_read_kl_in_loss),
     KnobMapping("kl_in_reward", "algo.kl.init_coef", read=_read_kl_in_reward),
     KnobMapping("kl_estimator", "algo.kl.estimator"),
+    KnobMapping("epochs", "train.num_episodes"),
     KnobMapping("top_p", "rollout.top_p"),
     KnobMapping("context_length", "data.max_len"),
     sampler_quantized(),
@@ -142,6 +143,32 @@ FACTS = (
     KnobMapping("updates_per_batch", "train.batch_size", read=_updates),
 )
 
+
+FORMER_KEYS = {
+    "actor_learning_rate": "actor.adam.lr",
+    "advantage_estimator": "algo.advantage.estimator",
+    "aux_loss_coef": "actor.aux_loss_coef",
+    "entropy_loss_coef": "actor.entropy_coef",
+    "eps_clip": "actor.eps_clip",
+    "eps_clip_low_high": "actor.eps_clip_low_high",
+    "freezing_actor_steps": "critic.freezing_steps",
+    "generate_max_len": "rollout.max_new_tokens",
+    "init_kl_coef": "algo.kl.init_coef",
+    "kl_estimator": "algo.kl.estimator",
+    "lambd": "algo.advantage.lambd",
+    "lora_rank": "ds.lora.rank",
+    "n_samples_per_prompt": "rollout.n_samples_per_prompt",
+    "num_episodes": "train.num_episodes",
+    "overlong_buffer_len": "reward.overlong_buffer_len",
+    "policy_loss_type": "actor.policy_loss_type",
+    "rollout_batch_size": "rollout.batch_size",
+    "temperature": "rollout.temperature",
+    "top_p": "rollout.top_p",
+    "train_batch_size": "train.batch_size",
+    "use_kl_loss": "algo.kl.use_loss",
+    "vllm_tensor_parallel_size": "vllm.tensor_parallel_size",
+}
+"""Flat flags of versions before 0.10.2, with the dotted ones that replaced them."""
 
 DEFAULTS: Settings = {"clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-mean"}
 """Of train_ppo_ray.py."""

@@ -217,6 +217,7 @@ def _read_devices(setting: Setting, settings: Settings) -> Setting | None:
 
 
 FACTS = (
+    KnobMapping("epochs", "trainer.epochs"),
     KnobMapping("learner_temperature", f"{_ALGORITHM}.temperature"),
     KnobMapping("top_p", f"{_SAMPLING}.top_p"),
     KnobMapping("top_k", f"{_SAMPLING}.top_k"),

@@ -245,6 +245,7 @@ FACTS = (
     KnobMapping("lora_rank", "use_peft", other_keys=("model_name_or_path",), read=_read_rank),
     KnobMapping("router_loss", "router_aux_loss_coef"),
     KnobMapping("total_steps", "max_steps", read=count_only),
+    KnobMapping("epochs", "num_train_epochs"),
     KnobMapping("warmup_steps", "warmup_steps", read=count_only),
     KnobMapping("warmup_share", "warmup_ratio"),
     KnobMapping("batch_responses", "generation_batch_size", read=count_only),

@@ -355,6 +355,9 @@ FACTS = (
         read=_read_learner_length,
     ),
     KnobMapping("total_steps", "trainer.total_training_steps", read=count_only),
+    KnobMapping("epochs", "trainer.total_epochs"),
+    KnobMapping("sampler_batch_tokens", f"{_ROLLOUT}.max_num_batched_tokens", read=count_only),
+    KnobMapping("chunked_prefill", f"{_ROLLOUT}.enable_chunked_prefill"),
     KnobMapping("warmup_steps", f"{ACTOR}.optim.lr_warmup_steps", read=count_only),
     KnobMapping("warmup_share", f"{ACTOR}.optim.lr_warmup_steps_ratio"),
     KnobMapping(

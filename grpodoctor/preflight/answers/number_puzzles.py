@@ -6,13 +6,18 @@ Their data has no answer column, since many expressions are right.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 from grpodoctor.preflight.inputs.columns import flat_columns
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 
+TWICE = "a number used several times"
+LEFT_OUT = "a number left out"
+NOT_GIVEN = "numbers that are not given"
 _LEAST_NUMBERS, _MOST_NUMBERS = 2, 6
 _MOST_STEPS = 20_000
 """Expressions that are tried for a row: all of four numbers, and a part of those of more."""
@@ -36,6 +41,49 @@ def puzzle_rows(rows: Sequence[PromptRow]) -> tuple[PromptRow, ...]:
         found = solution(given, wanted) if given and wanted is not None else ""
         solved.append(replace(row, answer=found or None))
     return tuple(solved) if any(row.answer for row in solved) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Puzzle:
+    """The numbers and the target of a row."""
+
+    numbers: tuple[int, ...]
+    target: int
+
+
+def posed_puzzles(rows: Sequence[PromptRow]) -> list[Puzzle | None]:
+    """The puzzle of each row, None for rows without one; empty if the rows are no puzzles."""
+    names = _columns(rows)
+    if names is None:
+        return []
+    posed: list[Puzzle | None] = []
+    for row in rows:
+        columns = flat_columns(row.columns)
+        given, wanted = _numbers(columns.get(names[0])), _integer(columns.get(names[1]))
+        posed.append(Puzzle(tuple(given), wanted) if given and wanted is not None else None)
+    return posed
+
+
+def unfair_solutions(puzzle: Puzzle) -> Iterator[tuple[str, str]]:
+    """Kinds of expressions that reach the target and break the rules, with the expression."""
+    numbers, target = puzzle.numbers, puzzle.target
+    fair = solution(numbers, target)
+    if fair:
+        yield TWICE, f"{fair} + {numbers[0]} - {numbers[0]}"
+    for size in range(len(numbers) - 1, 1, -1):
+        parts = (solution(part, target) for part in combinations(numbers, size))
+        if found := next(filter(None, parts), ""):
+            yield LEFT_OUT, found
+            break
+    if sorted(numbers) != sorted((target - 1, 1)):
+        yield NOT_GIVEN, f"{target - 1} + 1"
+
+
+def by_one_operation(puzzle: Puzzle) -> str:
+    """The operation that reaches the target alone: adding or multiplying; empty if none does."""
+    if sum(puzzle.numbers) == puzzle.target:
+        return "adding"
+    return "multiplying" if math.prod(puzzle.numbers) == puzzle.target else ""
 
 
 def solution(numbers: Sequence[int], target: int) -> str:

@@ -69,6 +69,12 @@ _SHOWN_PLACE = re.compile(
 """A quoted label with a name in brackets behind it."""
 _RATING = re.compile(r"confiden|probabil|score|rating|certain|percent", re.IGNORECASE)
 _RATING_FILLER = "50"
+_ASKS_FOR_REASONS = re.compile(
+    r"\b(?:explain|reason(?:ing)?|think|show (?:your|the|all) (?:work|steps)|step[ -]by[ -]step|"
+    r"justify)\b",
+    re.IGNORECASE,
+)
+"""Instructions to write more than the answer."""
 WRAPPED = ("({answer})", "[{answer}]", "[[{answer}]]", "**{answer}**", "${answer}$", '"{answer}"')
 """Signs around an answer that prompts describe by their names."""
 
@@ -79,6 +85,11 @@ _SHOWN_TAGS = re.compile(
     r"<([A-Za-z][\w-]{0,30})>(?:[^<>\n]{0,40}|\s*(?:\.{3}|\u2026|\[[^\]\n]{0,40}\])\s*)</\1>"
 )
 """A pair of tags around a short place for its content, also "<a> and </a>"."""
+
+
+def ask_for_reasons(prompts: Sequence[str]) -> bool:
+    """Whether most prompts ask for reasoning before the answer."""
+    return sum(bool(_ASKS_FOR_REASONS.search(text)) for text in prompts) > len(prompts) / 2
 
 
 def requested_formats(prompts: Sequence[str]) -> tuple[str, ...]:

@@ -30,6 +30,9 @@ _TRIED = 6
 _MOST = 0.8
 _MAX_OTHERS = 0.2
 """Share of the other rows with the same fault, up to which the kind explains it."""
+_SCALE = 5.0
+"""Ratio of the rewards of two kinds of rows from which one of them has another scale: bonuses and
+weights of sources are smaller."""
 _MAX_SLICES = 24
 _MAX_VALUES = 12
 _MAX_VALUE = 40
@@ -46,6 +49,10 @@ class SliceFault:
     """Rows of this kind."""
     error: str = ""
     """What the function raises on them; empty if it does not."""
+    own: float = 0.0
+    """Median reward of their correct answers."""
+    others: float = 0.0
+    """That of the other rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,8 @@ class SliceFaults:
     unrewarded: SliceFault | None = None
     paid: SliceFault | None = None
     raising: SliceFault | None = None
+    scaled: SliceFault | None = None
+    """A kind whose correct answers earn many times as much as those of other rows, or a part."""
 
 
 def slice_faults(
@@ -70,6 +79,7 @@ def slice_faults(
     slices = _slices(answered)
     rng = random.Random(0)  # noqa: S311 - a choice of rows
     faults: dict[str, tuple[list[bool], list[bool]]] = {}
+    earned: dict[str, list[float]] = {}
     for name, chosen in slices.items():
         tried = [answered[at] for at in rng.sample(chosen, min(_TRIED, len(chosen)))]
         texts = [own(row) for row in tried]
@@ -79,6 +89,7 @@ def slice_faults(
         except DataError as error:
             fault = SliceFault(name, len(tried), len(tried), len(chosen), error.what)
             return SliceFaults(raising=fault)
+        earned[name] = right
         # A measure of similarity pays parts: only a reference that earns nothing is a fault.
         least = median(answers.empty) if is_graded else 0.0
         faults[name] = (
@@ -94,7 +105,32 @@ def slice_faults(
         _worst({name: each[kind] for name, each in faults.items()}, members, answers, usual[kind])
         for kind in (0, 1)
     )
-    return SliceFaults(unrewarded, paid)
+    return SliceFaults(unrewarded, paid, scaled=_scaled(earned, members, answers))
+
+
+def _scaled(
+    earned: Mapping[str, Sequence[float]],
+    members: Mapping[str, set[int]],
+    answers: ReferenceAnswers,
+) -> SliceFault | None:
+    """The largest kind by a column whose correct answers are paid on another scale."""
+    found = []
+    for name, rewards in earned.items():
+        others = [
+            value
+            for row, value, is_missed in zip(
+                answers.rows, answers.rewards, answers.missed, strict=True
+            )
+            if id(row) not in members[name] and not is_missed
+        ]
+        if " = " not in name or len(others) < _MIN_ROWS:
+            continue
+        own, usual = median(rewards), median(others)
+        is_uniform = min(rewards) >= own / 2 and max(rewards) <= 2 * own
+        if own > 0 and usual > 0 and is_uniform and max(own / usual, usual / own) >= _SCALE:
+            rows = len(members[name])
+            found.append(SliceFault(name, len(rewards), 0, rows, own=own, others=usual))
+    return max(found, key=lambda fault: fault.rows, default=None)
 
 
 def _final(row: PromptRow) -> str:

@@ -47,6 +47,28 @@ _SYNTAX = re.compile(
 """Signs of code, data and queries, which have a form."""
 
 
+_FILLED_IN = re.compile(
+    r"[\[<({*_-]{1,3}[^\[\]<>(){}\n]{2,60}[\])}>*_-]{1,3}|[A-Z][A-Z /_-]{3,40}[.!]?|"
+    r"(?i:n/?a|null|nan|to ?do|tbd|missing|skipped)[.!]?|(?i:error|failed): [^\n]{1,60}",
+)
+"""A note in brackets or capitals, or a word for something that is missing. "None of these" and
+"unknown" are answers."""
+_MIN_FILLED, _MIN_FILLED_SHARE, _MIN_DISTINCT = 5, 0.02, 0.8
+
+
+def filled_in(answers: Sequence[str]) -> set[str]:
+    """Notes that stand in place of many answers, while the other answers are texts of their own.
+
+    A label of a closed set occurs often, too; then the others do so as well.
+    """
+    counts = Counter(answer.strip() for answer in answers)
+    texts = [text for text in counts if len(text.split()) > 1]
+    if len(texts) < _MIN_DISTINCT * len(counts) or len(counts) < _MIN_DISTINCT * len(answers):
+        return set()
+    least = max(_MIN_FILLED, _MIN_FILLED_SHARE * len(answers))
+    return {text for text, count in counts.items() if count >= least and _FILLED_IN.fullmatch(text)}
+
+
 def is_note(answer: str) -> bool:
     """Whether an answer only says where the answer is, or that there is none."""
     return _NOTE.fullmatch(answer.strip()) is not None

@@ -40,6 +40,8 @@ class Settings:
     values: Mapping[str, Setting]
     out_of_range: tuple[OutOfRange, ...] = ()
     """Settings of the config outside the range of their knob; `values` lacks them."""
+    misspelt: Mapping[str, str] = field(default_factory=dict)
+    """Keys of the config that are no setting, with the setting whose name they resemble."""
 
     def get(self, name: str) -> Setting | None:
         """A setting; None if it is unknown."""
@@ -86,17 +88,18 @@ class ConfigRule(Rule):
             return NotApplicable(
                 f"the config is of {config.other_method}, not of reinforcement learning"
             )
-        settings = Settings(config.settings(chart.knobs), config.out_of_range)
+        known = config.settings(chart.knobs)
+        settings = Settings(known, config.out_of_range, config.misspelt)
         unknown = [name for name in self.needs if settings.get(name) is None]
         if unknown:
             return NotApplicable(f"the config does not determine {', '.join(unknown)}")
         fault = self.find_fault(settings)
         if fault is None or isinstance(fault, Undecided):
             return fault
-        known = {name: settings.number(name) for name in self.needs} | dict(fault.values)
+        numbers = {name: settings.number(name) for name in self.needs} | dict(fault.values)
         evidence = tuple(
             Evidence(name, max(chart.step, 0), value)
-            for name, value in known.items()
+            for name, value in numbers.items()
             if value is not None
         )
         return Sighting(fault.severity, fault.summary, evidence, fault.remedies)

@@ -56,11 +56,11 @@ class Examined:
     """Code and summary of each note."""
 
 
-def examine(case: Case, folder: Path) -> Examined:
-    """Write the case's files and run all checks on them."""
+def examine(case: Case, folder: Path, select: tuple[str, ...] = ()) -> Examined:
+    """Write the case's files and run all checks on them, or those of some codes."""
     try:
         results = run_preflight(
-            _request(case, folder), *select_checks_and_rules(config_rules=config_rules())
+            _request(case, folder), *select_checks_and_rules(select, config_rules=config_rules())
         )
     except GrpodoctorError as error:
         return Examined((), is_named=False, error=str(error))

@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.asked_choices import outside_choices
 from grpodoctor.preflight.answers.constructed_answers import format_answer
+from grpodoctor.preflight.answers.persons_and_places import numbers_for_names
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_ANSWERS, ReferenceAnswers
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.answers.written_forms import (
@@ -45,7 +46,8 @@ class AnswerForms(Check):
         function refuses the prompt's own spelling; a line that all answers have besides a short
         answer, without which a correct answer earns nothing; answers without the form that nearly
         all prompts ask for: decimals, a fraction, one word, a letter; and answers that are none of
-        those which the prompts offer, as in "[[A]] or [[B]]".
+        those which the prompts offer, as in "[[A]] or [[B]]"; numbers
+        as answers to questions that ask who or where.
 
     Why it matters:
         The model learns one form, and correct answers in it earn nothing in the rows that want the
@@ -93,6 +95,12 @@ class AnswerForms(Check):
             ),
             *_other_spelling(context, scored, rows, prompts, finals),
             *_extra_line(context, scored, rows, *common_line(prompts, answers)),
+            *_report(
+                rows, numbers_for_names(prompts, finals), "are numbers where the prompts ask who "
+                "or where",
+                "Store the names: these numbers may be positions, such as those of passages, or "
+                "ids.",
+            ),
             *_outside_choices(context, rows, outside_choices(prompts, finals)),
             *(
                 finding for name, unfit in unfit_forms(prompts, finals)

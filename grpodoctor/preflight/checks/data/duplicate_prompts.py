@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from grpodoctor.preflight.answers.multiple_choice import options_of, without_option_order
+from grpodoctor.preflight.answers.number_puzzles import posed_puzzles
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -159,6 +160,7 @@ def _leaked(held_out: Sequence[PromptRow], rows: Sequence[PromptRow]) -> Iterato
     renamed = {at: other for at, other in _renamed(held_out, rows).items() if at not in pairs}
     if len(renamed) >= _MIN_RENAMED * len(held_out):
         pairs |= renamed
+    pairs = {**_same_puzzles(held_out, rows), **pairs}
     if pairs:
         yield CheckFinding(
             "warning",
@@ -191,6 +193,20 @@ def _split_of(row: PromptRow) -> str:
     extra = row.columns.get("extra_info")
     nested = extra.get("split") if isinstance(extra, Mapping) else None
     return str(row.columns.get("split") or nested or "").strip().casefold()
+
+
+def _same_puzzles(held_out: Sequence[PromptRow], rows: Sequence[PromptRow]) -> dict[int, int]:
+    """Held-out number puzzles that are training puzzles with their numbers in another order."""
+    trained = {
+        (tuple(sorted(puzzle.numbers)), puzzle.target): at
+        for at, puzzle in enumerate(posed_puzzles(rows))
+        if puzzle
+    }
+    tested = [
+        (tuple(sorted(puzzle.numbers)), puzzle.target) if puzzle else None
+        for puzzle in posed_puzzles(held_out)
+    ]
+    return {at: trained[key] for at, key in enumerate(tested) if key in trained}
 
 
 def _renamed(held_out: Sequence[PromptRow], rows: Sequence[PromptRow]) -> dict[int, int]:

@@ -16,6 +16,7 @@ from grpodoctor.preflight.answers.multiple_choice import (
     listed_options,
     option_letter,
 )
+from grpodoctor.preflight.answers.number_puzzles import by_one_operation, posed_puzzles
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_ANSWERS
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.base import Check
@@ -27,6 +28,9 @@ from grpodoctor.preflight.texts.telling_words import best_rule
 _MAX_ROWS = 2000
 _SHOWN = 4
 _MIN_TOLD, _MIN_OF_CLASS, _MAX_CLASSES = 60, 8, 10
+_MIN_PUZZLES, _MOST_PUZZLES = 20, 0.8
+"""Puzzles, and their share, that one operation must solve. Of random targets of three numbers, one
+in six is their sum or less."""
 _VERDICTS = ({"yes", "no"}, {"true", "false"}, {"0", "1"}, {"valid", "invalid"},
              {"correct", "incorrect"}, {"right", "wrong"}, {"pass", "fail"})  # fmt: skip
 """Answers that say nothing about the words of their question."""
@@ -78,7 +82,8 @@ class Shortcuts(Check):
         the answer is the text of an option, also how often the first, the second, and so on is.
         Other questions whose answer is a number: how often the first, the last, the largest or the
         smallest number of the prompt is the answer. The share is compared with that of answers in a
-        random order. With a reward function, the shortcut must also earn the reward.
+        random order. With a reward function, the shortcut must also earn the reward. For puzzles
+        with numbers and a target, how often the sum or the product of all numbers is the target.
 
         If the answers are letters of options, or yes and no, also how often a single word, a place
         in the prompt or the part of an id tells the answer. For other closed sets of answers only
@@ -111,6 +116,8 @@ class Shortcuts(Check):
     def examine(self, context: PreflightContext) -> CheckResult:
         """Try each rule."""
         rows = [row for row in spread_rows(context.rows, _MAX_ROWS) if row.answer]
+        if one := [*_one_operation(tuple(spread_rows(context.rows, _MAX_ROWS)))]:
+            return one
         if not rows:
             return REQUIRES_ANSWERS
         choices = [each for row in rows if (each := _choice(row))]
@@ -173,6 +180,19 @@ class Shortcuts(Check):
             tuple(f"{each.row.location}: {each.answer!r:.60}" for each in hits[:_SHOWN]),
             {"rate": rate, "chance": chance},
         )
+
+
+def _one_operation(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Number puzzles that one operation solves."""
+    solved = Counter(by_one_operation(each) for each in posed_puzzles(rows) if each)
+    for name, count in solved.items():
+        if name and count >= _MIN_PUZZLES and count > _MOST_PUZZLES * len(rows):
+            yield CheckFinding(
+                "warning",
+                f"{name.capitalize()} all numbers solves {count} of {len(rows)} puzzles.",
+                ("Make puzzles that need other operations, too: draw the operations at random.",),
+                figures={"rate": count / len(rows)},
+            )
 
 
 def _choice(row: PromptRow) -> _Guessed | None:

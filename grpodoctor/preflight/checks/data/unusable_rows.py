@@ -10,6 +10,7 @@ from typing import ClassVar
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.answers.unusable_answers import (
     cut_answers,
+    filled_in,
     is_note,
     is_representation,
     is_spreadsheet_value,
@@ -34,7 +35,8 @@ class UnusableRows(Check):
         Rows that cannot be read, or whose prompt is empty; and rows whose answer is empty or a
         placeholder such as None or nan, although other rows of the same source have one. Also
         solutions without the mark of the final answer (####, a box) that most others have; answers
-        that are a list of one text written as text (`['42']`), a note such as "Q.E.D." or "see the
+        that are a list of one text written as text (`['42']`), one text such as "[NO ANSWER]" in
+        place of many answers that otherwise differ, a note such as "Q.E.D." or "see the
         proof above", how Python shows an object (`np.float64(3.5)`), or what a spreadsheet made of
         them (`4/6` becomes `04-Jun`); and answers of several words that were cut at a number of
         characters.
@@ -92,6 +94,7 @@ class UnusableRows(Check):
                 lambda row: is_representation(row.answer or ""),
                 "Convert values with str(), item() or tolist() before they are stored.",
             ),
+            *self._filled_in(context.rows),
             *self._useless_if_cut(context.rows),
         )  # fmt: skip
 
@@ -141,6 +144,21 @@ class UnusableRows(Check):
                     ),
                     {"share": share},
                 )
+
+    def _filled_in(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+        """One note in place of many answers."""
+        answers = [row.answer or str(row.columns.get("reference") or "") for row in rows]
+        texts = filled_in([answer for answer in answers if answer])
+        found = [row for row, answer in zip(rows, answers, strict=True) if answer.strip() in texts]
+        if found:
+            yield CheckFinding(
+                "warning",
+                f"{len(found)} of {len(rows)} answers are the placeholder "
+                f"{', '.join(map(repr, sorted(texts)))[:60]}.",
+                ("Remove these rows, or add their answers.",),
+                tuple(row.location for row in found[:_SHOWN]),
+                {"share": len(found) / len(rows)},
+            )
 
     def _useless_if_cut(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
         """Answers that end at a limit of characters."""

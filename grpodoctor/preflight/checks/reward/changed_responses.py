@@ -6,7 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers.constructed_answers import format_answer, wrong_answer
+from grpodoctor.preflight.answers.constructed_answers import (
+    FORMATS,
+    format_answer,
+    wrong_answer,
+)
 from grpodoctor.preflight.answers.harmless_changes import (
     DRAFT,
     FENCED,
@@ -23,6 +27,8 @@ from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.trainer.rewards.user_reward import RewardInput, UserReward
 
 _THOUGHT = "<think>\nFirst I read the question.\n</think>"
+_DRAFT = "At first I think the answer is {}. But that does not fit, so I work it out again."
+_LABELS = ("answer line", "sentence")
 _MAX_ROWS = 16
 _MIN_ROWS = 5
 _MAX_LOST = 0.1
@@ -106,6 +112,103 @@ def _also_right(
         return []
     lost = dict(zip(chosen, rewards, strict=True))
     return [(at, text) for at, text in tried if lost[at] >= answers.rewards[at]]
+
+
+def first_mention(
+    reward: UserReward, answers: ReferenceAnswers, rows: Sequence[int]
+) -> Iterator[CheckFinding]:
+    """A draft in the reasoning that is read in place of the answer behind it.
+
+    A function that refuses two answers is strict; one that pays the right one before a wrong one,
+    and not behind a draft, reads the first.
+
+    Args:
+        reward: the reward function.
+        answers: the data's answers.
+        rows: rows whose correct answer is rewarded, and more than a wrong one.
+    """
+    chosen = rows[:_MAX_ROWS]
+    form = _paid_label(reward, answers, chosen) if len(chosen) >= _MIN_ROWS else ""
+    if not form:
+        return
+    right = [format_answer(form, answers.answers[at]) for at in chosen]
+    wrong = [wrong_answer(answers.answers[at], answers.answers) for at in chosen]
+    drafts = [f"{_DRAFT.format(each)}\n{text}" for each, text in zip(wrong, right, strict=True)]
+    plain = [f"{NEUTRAL}\n{text}" for text in right]
+    behind = [
+        f"{text}\n{format_answer(form, each)}" for each, text in zip(wrong, right, strict=True)
+    ]
+    inputs = [answers.rows[at] for at in chosen]
+    try:
+        lost, kept, first = (
+            answers.lost_parts(chosen, reward(inputs, texts).total)
+            for texts in (drafts, plain, behind)
+        )
+    except DataError:  # REW103 reports it
+        return
+    losing = [
+        part
+        for part, without, before in zip(lost, kept, first, strict=True)
+        if part > _MAX_LOST >= max(without, before)
+    ]
+    if len(losing) > _MIN_SHARE * len(chosen):
+        yield CheckFinding(
+            "warning",
+            f"The first mention of an answer counts: a draft in the reasoning costs the right "
+            f"answer behind it {sum(losing) / len(losing):.0%} of its reward.",
+            ("Read the last match of the pattern, such as re.findall(...)[-1].",),
+            (f"full reward: {right[0]!r:.120}", f"less: {drafts[0]!r:.160}"),
+            {"lost": sum(losing) / len(losing)},
+        )
+
+
+def _paid_label(reward: UserReward, answers: ReferenceAnswers, rows: Sequence[int]) -> str:
+    """A format without tags and fences whose answers earn the full reward; empty if none does."""
+    forms = (*answers.requested, answers.answer_format, *(FORMATS[name] for name in _LABELS))
+    for form in dict.fromkeys(forms):
+        if "</" in form or "```" in form or form.startswith("{"):
+            continue
+        texts = [format_answer(form, answers.answers[at]) for at in rows]
+        try:
+            lost = answers.lost_parts(rows, reward([answers.rows[at] for at in rows], texts).total)
+        except DataError:  # REW103 reports it
+            continue
+        if sum(part <= _MAX_LOST for part in lost) > _MIN_SHARE * len(rows):
+            return form
+    return ""
+
+
+def lost_before_label(
+    reward: UserReward, answers: ReferenceAnswers, rows: Sequence[int]
+) -> Iterator[CheckFinding]:
+    """A label that must begin the response, for rewards that measure the similarity to a reference.
+
+    Args:
+        reward: the reward function.
+        answers: the data's answers.
+        rows: rows whose correct answer is rewarded, and whose prompts ask for reasoning.
+    """
+    chosen, form = rows[:_MAX_ROWS], answers.answer_format
+    label = form.partition("{answer}")[0].strip()
+    if len(chosen) < _MIN_ROWS or not label:
+        return
+    texts = [f"{NEUTRAL}\n\n{format_answer(form, answers.answers[at])}" for at in chosen]
+    try:
+        rewards = reward([answers.rows[at] for at in chosen], texts).total
+    except DataError:  # REW103 reports it
+        return
+    nothing = [
+        value <= answers.empty[at] < answers.rewards[at]
+        for at, value in zip(chosen, rewards, strict=True)
+    ]
+    if sum(nothing) > _MIN_SHARE * len(chosen):
+        yield CheckFinding(
+            "warning",
+            f"Reasoning before {label!r:.40}, which the prompts ask for, costs the whole reward.",
+            ("Search for the label in the response; do not require it at the beginning.",),
+            (f"full reward: {form!r:.120}", f"none: {texts[0]!r:.120}"),
+            {"share": sum(nothing) / len(chosen)},
+        )
 
 
 def lost_behind_thought(

@@ -20,9 +20,11 @@ from grpodoctor.preflight.answers.reference_answers import (
     REQUIRES_REWARD,
     ReferenceAnswers,
 )
+from grpodoctor.preflight.answers.source_tags import columns_read
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 from grpodoctor.preflight.texts.normal_form import number_of, numbers_of
@@ -47,6 +49,15 @@ _UNKNOWN_ADVICE = (
 )
 _COLUMN_ADVICE = "Check that the function reads a column that the data has."
 _PARSER_ADVICE = "Check what the parser of the reward function extracts from these answers."
+
+
+_MOST_BY_CHANCE = 0.05
+"""Share of rows in which the answer of another row may be right."""
+_OF_TRAINERS = frozenset(
+    {"prompts", "completions", "completion_ids", "prompt_ids", "trainer_state", "log_extra",
+     "log_metric", "environments", "extra_info", "data_source"}
+)  # fmt: skip
+"""Keyword arguments that trainers add to the columns."""
 
 
 class CorrectAnswersNotRewarded(Check):
@@ -110,9 +121,7 @@ class CorrectAnswersNotRewarded(Check):
         answers = context.reference_answers
         if answers is None:
             return REQUIRES_ANSWERS
-        missed = [
-            row for row, is_missed in zip(answers.rows, answers.missed, strict=True) if is_missed
-        ]
+        missed = _missed_rows(answers)
         if inverted := _inverted(context):
             return (inverted,)
         of_kind = (*_kinds_of_rows(context), *_whole_solutions(answers), *_tiny_gap(answers))
@@ -120,7 +129,9 @@ class CorrectAnswersNotRewarded(Check):
             return of_kind
         details = tuple(f"{row.location}: {row.answer}" for row in missed[:_SHOWN])
         if len(missed) == len(answers.rows):
-            return (_none_rewarded(context, answers, details), *of_kind)
+            main = _none_rewarded(context, answers, details)
+            unread = _missing_columns(context) if main.severity == "info" else ()
+            return (*unread, main, *of_kind)
         share = len(missed) / len(answers.rows)
         summary = (
             f"{len(missed)} of {len(answers.rows)} correct answers earn no more than an empty or a "
@@ -137,6 +148,35 @@ class CorrectAnswersNotRewarded(Check):
                 {"share": share},
             ),
             *of_kind,
+        )
+
+
+def _missed_rows(answers: ReferenceAnswers) -> list[PromptRow]:
+    """Rows whose correct answer is not recognized.
+
+    In a few rows the answer of another row is right by chance, such as a query with the same
+    result. The correct answer then earns what it earns elsewhere: these rows are left out.
+    """
+    missed = [at for at, is_missed in enumerate(answers.missed) if is_missed]
+    usual = [value for value, out in zip(answers.rewards, answers.missed, strict=True) if not out]
+    chance = {at for at in missed if usual and answers.rewards[at] >= median(usual)}
+    if len(chance) < _MOST_BY_CHANCE * len(answers.rows):
+        missed = [at for at in missed if at not in chance]
+    return [answers.rows[at] for at in missed]
+
+
+def _missing_columns(context: PreflightContext) -> Iterator[CheckFinding]:
+    """Columns that the function reads from its keyword arguments and that the data lack."""
+    read = columns_read(context.reward.spec) if context.reward else ()
+    rows = context.scored_rows or context.rows
+    known = {str(name) for row in rows for name in row.columns}
+    missing = [name for name in read if name not in known and name not in _OF_TRAINERS]
+    if missing:
+        yield CheckFinding(
+            "critical",
+            f"The reward function reads the column {missing[0]!r:.40}, which the data does not "
+            "have.",
+            (f"Rename it: the columns are {', '.join(sorted(known))[:160]}.",),
         )
 
 
@@ -169,6 +209,13 @@ def _kinds_of_rows(context: PreflightContext) -> tuple[CheckFinding, ...]:
         )
         advice = "Check how the reward function reads these rows, or correct their answers."
         return (CheckFinding("warning", summary, (advice,), (), {"rows": float(fault.rows)}),)
+    if scaled := context.slice_faults.scaled:
+        summary = (
+            f"Correct answers earn {scaled.own:.3g} in rows with {scaled.name} and "
+            f"{scaled.others:.3g} in others; there are {scaled.rows} such rows."
+        )
+        advice = "Give the rewards of all kinds of rows the same scale, such as 0 to 1."
+        return (CheckFinding("warning", summary, (advice,), (), {"rows": float(scaled.rows)}),)
     return ()
 
 

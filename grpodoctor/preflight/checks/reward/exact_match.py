@@ -30,6 +30,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
 )
 from grpodoctor.preflight.answers.reference_answers import REQUESTED, ReferenceAnswers
 from grpodoctor.preflight.answers.requested_formats import (
+    ask_for_reasons,
     quoted_labels,
     quoted_places,
     shown_tag,
@@ -38,8 +39,14 @@ from grpodoctor.preflight.answers.reward_relations import refused_alternatives
 from grpodoctor.preflight.answers.source_tags import knows_thoughts
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.reward.changed_responses import (
+    first_mention,
+    lost_before_label,
     lost_behind_thought,
     lost_by_changes,
+)
+from grpodoctor.preflight.checks.reward.long_responses import (
+    lost_behind_long_reasoning,
+    must_be_equal,
 )
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -91,11 +98,6 @@ _NUMBER_ONLY = re.compile(
     r"[<\[{](?:an? |the |your )?(?:final )?(?:number|integer|int|float|numeric value)[>\]}]",
     re.IGNORECASE,
 )
-_ASKS_FOR_REASONS = re.compile(
-    r"\b(?:explain|reason|think|show (?:your|the|all) (?:work|steps)|step[ -]by[ -]step|justify)\b",
-    re.IGNORECASE,
-)
-"""Instructions to write more than a JSON object."""
 _DECIMALS = re.compile(r"\bdecimals?\b|\btenths?\b|\bhundredths?\b|\.0\b", re.IGNORECASE)
 """Instructions about the digits behind the point."""
 _ANSWER_ONLY = re.compile(
@@ -130,8 +132,9 @@ class ExactMatchReward(Check):
         matches only responses of one line. So is a layout of tags that the prompts show, if it
         needs white space that models do not write. So are harmless changes of right responses that
         cost as much: a line break or a sentence behind the answer, a code fence around JSON, JSON
-        on several lines, a draft in a code block or a rejected answer before it, and a thought in
-        tags.
+        on several lines, a draft in a code block or a rejected answer before it, also in the words
+        of the answer ("the answer is 3"), 250 words of reasoning, and a thought in tags; and texts
+        such as summaries without their last word.
 
     Why it matters:
         The model is punished for correct answers and learns the spelling instead of the task. At
@@ -188,9 +191,16 @@ class ExactMatchReward(Check):
         self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
     ) -> Iterator[CheckFinding]:
         """Changes of the response that a reward must not notice."""
-        reasons = _most(context.rows, lambda text: bool(_ASKS_FOR_REASONS.search(text)))
+        reasons = ask_for_reasons(["\n".join(row.texts()) for row in context.rows])
         if not answers.is_graded:
             yield from lost_by_changes(reward, answers, _recognized(answers), reasons=reasons)
+            if reasons:
+                yield from first_mention(reward, answers, _recognized(answers))
+            if reasons or "\\boxed" in answers.answer_format:
+                yield from lost_behind_long_reasoning(reward, answers, _recognized(answers))
+            yield from must_be_equal(reward, answers, _recognized(answers))
+        elif reasons:
+            yield from lost_before_label(reward, answers, _recognized(answers))
         if knows_thoughts(reward, context.rows):
             yield from lost_behind_thought(reward, answers, _recognized(answers))
 
@@ -449,7 +459,7 @@ def _unasked_kinds(rows: Sequence[PromptRow], answers: ReferenceAnswers) -> froz
         unasked.add("a unit")
     is_object = not answers.answer_format.strip().startswith("{answer}")
     if _most(rows, lambda text: bool(_ANSWER_ONLY.search(text))) or (
-        is_object and not _most(rows, lambda text: bool(_ASKS_FOR_REASONS.search(text)))
+        is_object and not ask_for_reasons(["\n".join(row.texts()) for row in rows])
     ):
         unasked.add(REASONING_KIND)
     if _most(rows, lambda text: bool(_DECIMALS.search(text))):

@@ -57,6 +57,7 @@ from grpodoctor.preflight.answers.stated_answers import final_answer, rows_stati
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.reward.paid_silence import paid_silence
 from grpodoctor.preflight.checks.reward.unanswered import free_findings
+from grpodoctor.preflight.checks.reward.unfair_puzzles import unfair_puzzles
 from grpodoctor.preflight.checks.reward.wrong_in_one_place import ignored_places
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -162,7 +163,8 @@ class HackableReward(Check):
         one line, on lines of their own and in the place of one, numbers that are nearly right (with
         digits missing, a digit too many, or a tenth larger), and answers with another number, sign
         or bracket. If all answers are whole and the prompts do not ask for a rounded value, also
-        the next number. If the prompts pose puzzles, also their target without an expression. If
+        the next number. If the prompts pose puzzles, also their target without an expression, and
+        expressions that break the rules: numbers left out, used twice or not given. If
         the answers are lists, also one element alone and all labels of the data at once; if they
         are sentences, the words of several of them; if they are words, also their letters in
         another order, and the answer behind "not". Also the right answer in the thought alone, and
@@ -246,6 +248,7 @@ class HackableReward(Check):
             places = ignored_places(context.reward, answers, thinks=thinks)
         return [
             *_paid_targets(answers),
+            *unfair_puzzles(context.reward, answers),
             *paid_silence(answers),
             *self._relations(context, context.reward, answers),
             *self._folded(findings),
@@ -328,11 +331,15 @@ class HackableReward(Check):
             is_severe = share > 0.5 and name not in _NEVER_CRITICAL
             severity: Severity = "critical" if is_severe else "warning"
             summary = f"{name}: earns the full reward in {len(full)} of {len(rows)} rows."
+            advice = _ADVICE[name]
+            if graded and name in (SEVERAL, SEVERAL_LINES):
+                summary = f"{summary[:-1]}; text around the reference costs nothing."
+                advice = _ADVICE[MANY_WORDS]
             details = tuple(
                 f"{row.row.location}: {row.completions[kind].text[:_MAX_CHARACTERS]!r}"
                 for row in full[:_SHOWN]
             )
-            yield CheckFinding(severity, summary, (_ADVICE[name],), details, {"share": share})
+            yield CheckFinding(severity, summary, (advice,), details, {"share": share})
             return
         worth = _mean_share(rows, rewards)
         # A measure of similarity gives a part of the reward to other references.

@@ -12,10 +12,15 @@ from grpodoctor.preflight.answers.constructed_answers import (
     FORMATS,
     answer_formats,
     format_answer,
+    with_reasoning,
 )
 from grpodoctor.preflight.answers.multiple_choice import letter_of_number
 from grpodoctor.preflight.answers.reference_answers import WITHIN_TAGS, ReferenceAnswers
-from grpodoctor.preflight.answers.requested_formats import OF_THOUGHTS, requested_tags
+from grpodoctor.preflight.answers.requested_formats import (
+    OF_THOUGHTS,
+    ask_for_reasons,
+    requested_tags,
+)
 from grpodoctor.preflight.answers.source_tags import tags_read
 from grpodoctor.preflight.answers.test_calls import tested_function
 from grpodoctor.preflight.base import Check
@@ -58,7 +63,8 @@ class UnreachableFormat(Check):
         prompt ends with an opened or an empty tag, such as <think>, and the reward wants this tag
         in the response; if a part of the reward requires the text of an EOS token; if prompts
         switch thinking off (/no_think) and the reward requires a thought; if the config has a stop
-        string that the reward needs (`</answer>`); if unit tests call a function that the prompt
+        string that the reward needs (`</answer>`), or that ends the reasoning which the prompts ask
+        for (a line break); if unit tests call a function that the prompt
         does not name; if the prompts letter their options (A, B, C) and the reward takes only the
         number of an option; and if they ask for yes or no and the reward takes only true or false,
         or another such pair.
@@ -186,7 +192,8 @@ class UnreachableFormat(Check):
     ) -> Iterator[CheckFinding]:
         """Stop strings of the config without which a correct response earns nothing."""
         chosen = [at for at, missed in enumerate(answers.missed) if not missed]
-        whole = {at: format_answer(answers.answer_format, answers.answers[at]) for at in chosen}
+        form = _usual_form(reward, answers, chosen) if context.stop_strings else ""
+        whole = {at: format_answer(form, answers.answers[at]) for at in chosen}
         for stop in context.stop_strings:
             cut = [at for at in chosen if stop in whole[at]]
             texts = [whole[at].partition(stop)[0] for at in cut]
@@ -194,13 +201,13 @@ class UnreachableFormat(Check):
             if refused and len(refused) > len(chosen) / 2:
                 yield CheckFinding(
                     "critical",
-                    f"The stop string {stop!r} is cut off, and correct responses without it earn "
-                    "less.",
+                    f"The stop string {stop!r} ends responses and is cut off; correct responses "
+                    "earn less with what is left.",
                     (
                         "Keep it in the output (vLLM: include_stop_str_in_output=True), or remove "
                         "it from the stop strings.",
                     ),
-                    (f"rewarded format: {answers.answer_format!r}",),
+                    (f"rewarded response: {form!r}",),
                     {"share": len(refused) / len(chosen)},
                 )
 
@@ -322,6 +329,17 @@ class UnreachableFormat(Check):
                         (f"earns less: {form!r}", f"earns more: {form + end!r}"),
                     )
                     return
+
+
+def _usual_form(reward: UserReward, answers: ReferenceAnswers, chosen: Sequence[int]) -> str:
+    """The rewarded format, with reasoning if the prompts ask for it and the reward allows it."""
+    form = answers.answer_format
+    if not ask_for_reasons(["\n".join(row.texts()) for row in answers.rows]):
+        return form
+    reasoned = with_reasoning(form)
+    texts = [format_answer(reasoned, answers.answers[at]) for at in chosen]
+    is_refused = len(_refused(reward, answers, chosen, texts)) > len(chosen) / 2
+    return form if is_refused else reasoned
 
 
 def _end_texts(context: PreflightContext) -> list[str]:

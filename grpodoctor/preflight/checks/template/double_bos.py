@@ -20,7 +20,11 @@ _FAMILY_MARKS = (
     "<\uff5cUser\uff5c>", "<|startoftext|>", "<|begin_of_text|>",
 )  # fmt: skip
 """Control tokens of Llama, Mistral, ChatML, Gemma, Phi, GLM, Granite, Command R and DeepSeek."""
-_OPENED = re.compile(r"\n\s*(?:assistant|AI|bot)\s*:\s*(?:<\w+>)?\s*$", re.IGNORECASE)
+_OPENED = re.compile(
+    r"\n\s*(?:assistant|AI|bot)\s*:\s*(?:<\w+>)?\s*$|"
+    r"\n#{2,3}\s*(?:assistant|response|answer|output)\s*:?\s*$",
+    re.IGNORECASE,
+)
 """The opening of an assistant's turn in templates of base models, behind the question."""
 _OPENED_SHARE = 0.05
 """Share of prompts with it; single transcripts may be quoted on purpose."""
@@ -36,7 +40,7 @@ class DoubleBos(Check):
         of the chat template, so that the template is applied twice; and prompts with the
         text of a BOS, EOS or padding token inside, or with the marks of another family's template
         (`[INST]`), which this tokenizer reads as ordinary text; and user messages that end with the
-        assistant's opening ("Assistant:"). Also notes that the template writes
+        assistant's opening ("Assistant:", "### Response:"). Also notes that the template writes
         a BOS token while the tokenizer adds one to any text: tokenizing rendered text then gives
         two.
 

@@ -30,7 +30,8 @@ class DroppedMessages(Check):
     What it sees:
         Renders each conversation and searches the result for the text of its system and user
         messages, and for the names of its tools. Reports the texts that the template does not
-        write, conversations that it refuses, and conversations for a tokenizer without a template.
+        write, lists of parts that it writes as Python prints them, conversations that it refuses,
+        and conversations for a tokenizer without a template.
 
     Why it matters:
         The instruction that asks for the answer format is often in the system message. Without it
@@ -62,6 +63,7 @@ class DroppedMessages(Check):
             return SkippedCheck("no prompt is a conversation", "store prompts as messages")
         return (
             *self._refused(context, rows),
+            *self._parts(context, rows),
             *self._messages(context, rows),
             *self._tools(context, rows),
         )
@@ -83,6 +85,23 @@ class DroppedMessages(Check):
                 ),
                 (why, *(row.location for row, _ in refused[:_SHOWN])),
                 {"share": len(refused) / len(rows)},
+            )
+
+    def _parts(
+        self, context: PreflightContext, rows: Sequence[PromptRow]
+    ) -> Iterator[CheckFinding]:
+        """Messages whose list of parts the template writes as Python prints a list."""
+        printed = [row for row in rows if _prints_parts(context, row)]
+        if printed and len(printed) >= self.min_share * len(rows):
+            yield CheckFinding(
+                "critical",
+                f"The chat template does not read content that is a list of parts: {len(printed)} "
+                f"of {len(rows)} prompts show its Python representation.",
+                ("Store the content of each message as text, or use a template that reads parts.",),
+                tuple(
+                    f"{row.location}: {_rendered(context, row)[:120]!r}" for row in printed[:_SHOWN]
+                ),
+                {"share": len(printed) / len(rows)},
             )
 
     def _messages(
@@ -170,6 +189,15 @@ def _render(context: PreflightContext, row: PromptRow) -> str:
     tools = row.columns.get("tools")
     options = {"tools": tools} if isinstance(tools, list) and tools else {}
     return render_text(context.tokenizer, row.conversation(), generation=True, **options)
+
+
+def _prints_parts(context: PreflightContext, row: PromptRow) -> bool:
+    """Whether a part of a message is in the prompt as the text of a Python dictionary."""
+    contents = (message.get("content") for message in row.messages)
+    lists = (content for content in contents if isinstance(content, list))
+    parts = [part for content in lists for part in content if isinstance(part, dict)]
+    rendered = _rendered(context, row) if parts else ""
+    return any(str(part) in rendered for part in parts)
 
 
 def _dropped_roles(context: PreflightContext, row: PromptRow) -> list[str]:
