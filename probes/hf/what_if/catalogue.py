@@ -141,6 +141,7 @@ _NEUTRAL = {
     "recent_repetition": 1.0,
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
+    "typical_p": 1.0,
     "frequency_penalty": 0.0,
     "bias_scale": 1.0,
     "layer_scale": 1.0,
@@ -156,6 +157,8 @@ def _now(model: Any, name: str, values: Any) -> float | None:
         if isinstance(now, float) and not math.isfinite(now):
             return None
         return None if isinstance(now, bool) else now
+    if name == "rope_parameter":
+        return float(rope_types.own_parameters(model)[values[0][0]])
     if name == "norm_epsilon":
         first = next(module for _, module in norms(model))
         return float(next(getattr(first, e) for e in modules.EPSILONS if hasattr(first, e)))
@@ -238,6 +241,8 @@ def _positions(model: Any) -> _Listed:
     yield "rope_layout", positions.rope_layouts(model), "choice"
     kinds = [f"{kind}/{factor}" for kind in ("yarn", "llama3") for factor in (2, 4, 8)]
     yield "rope_type", [*rope_types.own_types(model), *kinds], "choice"
+    for name, now in rope_types.own_parameters(model).items():
+        yield "rope_parameter", [[name, now * factor] for factor in _FACTORS], "number"
     yield "rotary_width", _rotary_widths(model), "choice"
     kinds = positions.rotary_kinds(model)
     for kind in kinds:
@@ -398,7 +403,7 @@ def _processors() -> _Listed:
     yield "min_tokens", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "integer"
     yield "position_gap", (-8, -4, -1, 1, 2, 4, 8, 16, 32, 64, 128), "choice"
     yield "top_n_sigma", (0.7, 1.0, 1.3, 1.6, 2.0, 2.5, 3.0), "number"
-    yield "typical_p", (0.2, 0.5, 0.8, 0.9, 0.95, 0.98), "choice"
+    yield "typical_p", (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98), "number"
     yield "uniform_share", (0.003, 0.03, 0.3), "number"
     yield "padded_vocabulary", (1, 4, 16, 64, 128, 256, 512, 1024), "integer"
 
@@ -453,3 +458,4 @@ def _numerics() -> _Listed:
     yield "weight_rounding", _ROUNDINGS, "choice"
     yield "activation_rounding", ["int8", "fp8", "fp8/row"], "choice"
     yield "linear_rounding", _MULTIPLIED, "choice"
+    yield "input_saturation", _LIMITS, "number"
