@@ -88,6 +88,9 @@ class Experiments:
         """What-if edits that were tried, with the smallest share of the gap that each left."""
         self.effects = EffectMemory()
         """What edits did in the first setup in which they were tried."""
+        self.tries_generic = True
+        """Whether searches of edits end with generic ones. The known kinds are tried on top of each
+        other first: a pair of them costs less, and says more, than a generic edit."""
         self.edit_passes = 0
         """Passes that edits took so far."""
         self.generic_searches: set[str] = set()
