@@ -57,6 +57,7 @@ _BASIS, _MOST_BASES = 0.3, 2
 before generic edits are."""
 _FAULTS = 2
 """Causes that are accepted before generic edits are tried, unless hardly anything remains."""
+_ENDED = "the search from other causes ended at its limit of passes"
 _WEAK = 0.05
 """Share of the gap that such a first cause must remove. Next to a second fault that saturates the
 difference, the removal of the first one changes little."""
@@ -205,8 +206,8 @@ class _Investigation(Explanation):
         self.experiments.tries_generic = False
         try:
             self._accept_causes()
-            if self.variant is not None and not self._is_explained(self.variant):
-                self._start_from_others(start, least=_BASIS, most=_MOST_BASES)
+            self._start_from_own_scores(start)
+            self._start_from_others(start, least=_BASIS, most=_MOST_BASES)
         finally:
             self.experiments.tries_generic = True
         if self.variant is None:
@@ -288,7 +289,8 @@ class _Investigation(Explanation):
         try:
             for tried in self._other_starts(start, best.steps, least)[:most]:
                 if not self.experiments.has_passes:
-                    self.notes.append("the search from other causes ended at its limit of passes")
+                    if self.experiments.tries_generic:
+                        self.notes.append(_ENDED)
                     break
                 self._restore(start)
                 self.before_edits = None
