@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 from contract import InapplicableError, Processing
 from hf.what_if import rank_parts
+from hf.what_if.rounding import rounded
 
 from tests.probe.plants.families import checkpoint
 from tests.probes.test_what_if_layers import compared, loaded, responses, scores
@@ -91,6 +92,35 @@ def test_a_parameter_belongs_to_all_modules_around_it() -> None:
     assert rank_parts.groups_of("self_attn.q_proj.weight") == [
         "self_attn.q_proj.weight", "self_attn.*", "*",
     ]  # fmt: skip
+
+
+def test_chunks_see_no_earlier_chunk(llama: Any) -> None:
+    """The rows of a chunk then have the keys of their chunk alone."""
+    rows = responses(llama, 2)
+    plain = scores(llama, rows)
+    long = max(len(row.prompt_ids) + len(row.response_ids) for row in rows)
+    with llama.altered([("attention_chunk", long)]):
+        np.testing.assert_allclose(scores(llama, rows), plain, atol=1e-5)
+    with llama.altered([("attention_chunk", 1)]):
+        chunked = scores(llama, rows)
+    with llama.altered([("window", 1)]):
+        np.testing.assert_allclose(chunked, scores(llama, rows), atol=1e-5)
+    with llama.altered([("attention_chunk", 8)]):
+        assert np.abs(scores(llama, rows) - plain).max() > 0.02
+    with llama.altered([("in_prompt", ["attention_chunk", 4])]):
+        assert np.abs(scores(llama, rows) - plain).max() > 0.02
+    listed = [each for each in llama.what_ifs() if each["name"] == "attention_chunk"]
+    assert listed[0]["kind"] == "integer"
+
+
+def test_groups_are_read_with_the_scales_of_their_neighbors() -> None:
+    values = torch.randn(6, 64, generator=torch.Generator().manual_seed(2))
+    plain = rounded(values, "int4/group16").unflatten(-1, (4, 16))
+    largest = values.unflatten(-1, (4, 16)).abs().amax(-1, keepdim=True)
+    for scheme, along in (("int4/next16", 1), ("int4/below16", 0)):
+        wanted = plain * largest.roll(-1, along) / largest
+        found = rounded(values, scheme).unflatten(-1, (4, 16))
+        torch.testing.assert_close(found, wanted)
 
 
 FIXED = [

@@ -165,6 +165,12 @@ STRUCTURE: dict[str, ComputedCause] = {
         "Give both engines the same rope_parameters (rope_scaling): method, factor and the "
         "context before the scaling.",
     ),
+    "attention_chunk": ComputedCause(
+        "chunked-attention", "The {side} attends within chunks only",
+        "attention within chunks of {value} tokens",
+        "Check chunked prefill and context parallelism: each chunk attends to the keys and values "
+        "of all earlier ones, also those of other ranks.",
+    ),
     "input_saturation": ComputedCause(
         "activation-quantisation", "The {side} cuts the inputs of projections in fp8",
         "inputs of projections in fp8 up to {value}",

@@ -63,9 +63,11 @@ _CACHES = ("int8", "int8/column", "int8/tensor", "int4", "int4/column", "fp8", "
 _WEIGHTS_OF_KEYS = ("bfloat16", "float16", "fp8", "fp8/row", "fp8_e5m2", "int8")
 _ROUNDINGS = ("bfloat16", "float16", "int8", "int8/tensor", "int4", "int4/group16", "int4/group32",
               "int4/group64", "int4/group128", "int4/zero16", "int4/zero32", "int4/zero64",
-              "int4/zero128", "mxfp4", "mxfp8", "nvfp4", "fp8", "fp8/row", "fp8/tensor",
-              "fp8/block16", "fp8/block32", "fp8/block64", "fp8/block128", "fp8/transposed16",
-              "fp8/transposed32", "fp8/transposed64", "fp8/transposed128")  # fmt: skip
+              "int4/zero128", "int4/next16", "int4/next32", "int4/next64", "int4/next128",
+              "int4/below16", "int4/below32", "int4/below64", "int4/below128", "mxfp4", "mxfp8",
+              "nvfp4", "fp8", "fp8/row", "fp8/tensor", "fp8/block16", "fp8/block32", "fp8/block64",
+              "fp8/block128", "fp8/transposed16", "fp8/transposed32", "fp8/transposed64",
+              "fp8/transposed128")  # fmt: skip
 _MULTIPLIED = ("mxfp8", "int8", "int8/tensor", "fp8/row", "fp8/tensor", "fp8/block16",
                "fp8/block32", "fp8/block64", "fp8/block128", "fp8/block16/row", "fp8/block32/row",
                "fp8/block64/row", "fp8/block128/row")  # fmt: skip
@@ -174,6 +176,8 @@ def _now(model: Any, name: str, values: Any) -> float | None:
 def _attention(model: Any) -> _Listed:
     context = int(getattr(model.config.get_text_config(), "max_position_embeddings", 0) or 8192)
     yield "window", [width for width in _WINDOWS if width < context], "integer"
+    chunks = [width for width in _COARSE_WINDOWS if width < context]
+    yield "attention_chunk", chunks, "integer"
     yield "full_attention", [True], "choice"
     yield "attention_scale", _FACTORS, "number"
     yield "attention_soft_cap", _CAPS, "number"
