@@ -9,6 +9,7 @@ from typing import Any
 from tests.probe.plants import (
     engine_bugs,
     field_bugs,
+    fifth_draw,
     fourth_draw,
     fresh,
     further,
@@ -287,7 +288,7 @@ def unseen() -> Iterator[Plant]:
     yield from _upstream_bugs()
     yield from _recurring_bugs()
     yield from _rewritten_kernels()
-    for draw in (natural_draw, second_draw, third_draw, fourth_draw):
+    for draw in (natural_draw, second_draw, third_draw, fourth_draw, fifth_draw):
         yield from _drawn(draw.pairs())
 
 
