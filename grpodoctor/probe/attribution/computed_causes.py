@@ -12,7 +12,7 @@ from grpodoctor.probe.attribution.edits import (
     inner_edit,
 )
 from grpodoctor.probe.attribution.operation_causes import cause_of_operation
-from grpodoctor.probe.attribution.site_causes import WIRED, cause_of_site
+from grpodoctor.probe.attribution.site_causes import WIRED, cause_of_rank_part, cause_of_site
 from grpodoctor.probe.attribution.structure_causes import STRUCTURE, block_in_words
 
 
@@ -373,6 +373,8 @@ def cause_of(edit: Edit) -> ComputedCause:
         return _BY_VALUE[name](*value)
     if name in ("site_change", "site_scale", "site_scales"):
         return cause_of_site(name, str(value[0]), value[1])
+    if name == "rank_part":
+        return cause_of_rank_part(str(value[0]), str(value[1]))
     if name == "operation":
         return cause_of_operation(str(value[0]), str(value[1]))
     if name == "without_bias" and "correction_bias" in str(value):

@@ -18,6 +18,7 @@ from grpodoctor.probe.attribution.edits import (
 from grpodoctor.probe.attribution.operation_causes import operation_in_words
 from grpodoctor.probe.attribution.site_causes import (
     norm_place_in_words,
+    rank_part_in_words,
     residual_in_words,
     rows_in_words,
     scaled_in_words,
@@ -76,6 +77,7 @@ _PAIRED: dict[str, Callable[[str], str]] = {
     "rope_amplitude": lambda kind: (
         f"sines and cosines times {{}} in {kind.replace('_', ' ')} layers"
     ),
+    "rope_parameter": lambda name: f"{name} {{}} in the scaling of rotary positions",
     "setting": lambda name: f"{name} {{}}",
 }
 """Edits of a name and a number: from the name, the sentence with a place for the number."""
@@ -131,6 +133,7 @@ _WORDED: dict[str, Callable[..., str]] = {
     "layer_rope_like": _like,
     "lost_experts": lost_experts_in_words,
     "lost_part": _lost,
+    "rank_part": rank_part_in_words,
     "rolled_heads": lambda name, far: (
         f"{name} shifted by {shown(far)} heads"
         if far > 0

@@ -27,8 +27,8 @@ _WITH_ATTRIBUTE = frozenset(
         "parameter_scale",
         "part_repetition",
         "position_jump", "recent_repetition", "residual_from", "row_order",
-        "rolled_heads", "rope_amplitude", "setting", "site_bound", "site_change", "site_scale",
-        "site_scales",
+        "rank_part", "rolled_heads", "rope_amplitude", "rope_parameter", "setting", "site_bound",
+        "site_change", "site_scale", "site_scales",
         "transposed", "vocabulary_part", "weight_layout", "weights_from", "weights_until",
     }
 )  # fmt: skip

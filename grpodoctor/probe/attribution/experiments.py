@@ -61,6 +61,8 @@ _SCREEN_TOKENS = 512
 MOST_EDIT_PASSES = 3000
 """Passes of edits after which no further search of edits begins: without a bound, each of several
 first causes of an unknown gap is followed by as many passes as the first one."""
+_MOST_KNOWN_PASSES = 1500
+"""The same while generic edits wait: they must still have their turn."""
 _FEWEST, _MOST = 64, 256
 """Bounds on the number of responses in an experiment."""
 _MOST_SCORES_IN_MEMORY = 8
@@ -88,6 +90,9 @@ class Experiments:
         """What-if edits that were tried, with the smallest share of the gap that each left."""
         self.effects = EffectMemory()
         """What edits did in the first setup in which they were tried."""
+        self.tries_generic = True
+        """Whether searches of edits end with generic ones. The known kinds are tried on top of each
+        other first: a pair of them costs less, and says more, than a generic edit."""
         self.edit_passes = 0
         """Passes that edits took so far."""
         self.generic_searches: set[str] = set()
@@ -407,7 +412,7 @@ class Experiments:
     @property
     def has_passes(self) -> bool:
         """Whether further searches of edits may begin; without it, an unknown gap has no end."""
-        return self.edit_passes < MOST_EDIT_PASSES
+        return self.edit_passes < (MOST_EDIT_PASSES if self.tries_generic else _MOST_KNOWN_PASSES)
 
     @property
     def noise(self) -> float:

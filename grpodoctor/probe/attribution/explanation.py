@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Set
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from grpodoctor.errors import EngineError, GrpodoctorError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.hypotheses import guesses
 from grpodoctor.probe.attribution.naming import (
     as_judged,
     as_likely,
@@ -39,6 +41,7 @@ from grpodoctor.probe.attribution.search.together import (
 )
 from grpodoctor.probe.attribution.split_steps import in_steps
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.engines.jobs import BudgetSpentError
 from grpodoctor.probe.results.results import NamedCause
 from grpodoctor.support.safe_text import clean_text
 
@@ -248,6 +251,18 @@ class Explanation:
         doubtful = {each.cause for each in self.named if leaves_much(each, variant.gap)}
         doubtful |= {step.cause for step in self.steps if step.rivals}
         self._call_likely(imitated & doubtful)
+
+    def _guess_from_checksums(self) -> None:
+        """Name different weights that checksums show, if no time is left to test them."""
+        if self.variant is None or self.named or not self.experiments.case.differing:
+            return
+        with suppress(BudgetSpentError):  # the noise may not be known either
+            self._guess(self.variant)
+
+    def _guess(self, variant: Variant) -> None:
+        """Name possible causes of a mostly unexplained gap that no experiment could test."""
+        for cause, outcome in guesses(self.experiments, variant):
+            self._name(cause, outcome, None, {}, proven=False)
 
 
 def _place_of(error: Exception) -> str:

@@ -15,7 +15,7 @@ from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.explanation import Explanation
 from grpodoctor.probe.attribution.final_side import notes_on_side, with_final_side
-from grpodoctor.probe.attribution.hypotheses import guesses, hypotheses
+from grpodoctor.probe.attribution.hypotheses import hypotheses
 from grpodoctor.probe.attribution.naming import (
     doubtful_errors,
     rank,
@@ -32,6 +32,7 @@ from grpodoctor.probe.attribution.search.refit_tensors import fitted_cause
 from grpodoctor.probe.attribution.search.saved_state import SavedState
 from grpodoctor.probe.attribution.search.selection import (
     CLOSED,
+    NEARLY_WHOLE,
     PROVEN,
     WHOLE,
     WORTH_NAMING,
@@ -51,6 +52,12 @@ from grpodoctor.probe.severity import EXACT, QUIET
 _MOST_CAUSES = 6
 _MOST_STARTS = 4
 """Other first causes from which the search starts again if much of the gap remains."""
+_BASIS, _MOST_BASES = 0.3, 2
+"""Share of the gap of other first causes on top of which known kinds are tried, and their number,
+before generic edits are."""
+_FAULTS = 2
+"""Causes that are accepted before generic edits are tried, unless hardly anything remains."""
+_ENDED = "the search from other causes ended at its limit of passes"
 _WEAK = 0.05
 """Share of the gap that such a first cause must remove. Next to a second fault that saturates the
 difference, the removal of the first one changes little."""
@@ -183,15 +190,59 @@ class _Investigation(Explanation):
             return
         start = self._state(self.variant)
         self.tries_edits, self.before_edits = True, None
-        self._accept_causes()
-        self._start_from_own_scores(start)
-        self._start_from_others(start)
+        if not self._search_known(start):
+            self._search_further(start)
         if self._withdraw_edits():
             self.tries_edits = False
             self._accept_causes()
 
+    def _search_known(self, start: SavedState) -> bool:
+        """Accept causes without generic edits; whether they close the gap.
+
+        Generic edits cost most, and the best of a thousand imitates a part of two faults. So after
+        a first cause that explains much, and after up to two others in its place, every known kind
+        is tried on what remains before any generic edit is.
+        """
+        self.experiments.tries_generic = False
+        try:
+            self._accept_causes()
+            self._start_from_own_scores(start)
+            self._start_from_others(start, least=_BASIS, most=_MOST_BASES)
+        finally:
+            self.experiments.tries_generic = True
+        if self.variant is None:
+            return True
+        is_single = len(self.steps) - len(start.steps) < 2
+        is_small = is_single or self.left <= (1 - NEARLY_WHOLE) * start.left
+        return self.tests.is_quiet(self.variant) and is_small
+
+    def _search_further(self, start: SavedState) -> None:
+        """Search with generic edits, too; keep the known causes if these explain as much."""
+        if self.variant is None:
+            return
+        known, edits, is_ended = self._state(self.variant), self.before_edits, False
+        is_quiet = self.tests.is_quiet(self.variant)
+        self._restore(start)
+        self.before_edits = None
+        try:
+            self._accept_causes()
+            self._start_from_own_scores(start)
+            self._start_from_others(start)
+            is_ended = True
+        finally:  # also if the budget ends
+            is_better = known.left < self.left
+            if is_ended:
+                is_better = is_better_explanation(known.left, than=self.left, is_quiet=is_quiet)
+                is_better &= self.variant is None or not self._is_explained(self.variant)
+            if is_better:
+                self._restore(known)
+                self.before_edits = edits
+
     def _accept_causes(self) -> None:
         while self.variant is not None and len(self.named) < _MOST_CAUSES:
+            is_shallow = not self.experiments.tries_generic and self.left > 1 - WHOLE
+            if is_shallow and len(self.steps) >= _FAULTS:
+                return
             if self._replace_imitation(self.variant):
                 return
             if not self._round(self.variant) and not self._limit_further(self.variant):
@@ -220,17 +271,26 @@ class _Investigation(Explanation):
         self.checked = len(self.steps)
         return Variant(judged.setup, replace(judged.tokens, counted_N=variant.tokens.counted_N))
 
-    def _start_from_others(self, start: SavedState) -> None:
-        """Search again from other first causes: the best one may imitate a part of two faults."""
+    def _start_from_others(
+        self, start: SavedState, *, least: float = _WEAK, most: int = _MOST_STARTS
+    ) -> None:
+        """Search again from other first causes: the best one may imitate a part of two faults.
+
+        Args:
+            start: the state before the first cause.
+            least: share of the gap that another first cause must remove.
+            most: other first causes that are tried, strongest first.
+        """
         if self.variant is None or self._is_explained(self.variant):
             return
         if self.checked > len(start.steps):  # they explain the responses that agree now
             return
         best, edits = self._state(self.variant), self.before_edits
         try:
-            for tried in self._other_starts(start, best.steps):
+            for tried in self._other_starts(start, best.steps, least)[:most]:
                 if not self.experiments.has_passes:
-                    self.notes.append("the search from other causes ended at its limit of passes")
+                    if self.experiments.tries_generic:
+                        self.notes.append(_ENDED)
                     break
                 self._restore(start)
                 self.before_edits = None
@@ -296,13 +356,15 @@ class _Investigation(Explanation):
         self.variant = self._refreshed(reported)
         return True
 
-    def _other_starts(self, start: SavedState, steps: Sequence[Step]) -> list[TriedCause]:
+    def _other_starts(
+        self, start: SavedState, steps: Sequence[Step], least: float
+    ) -> list[TriedCause]:
         """The causes that alone remove some of the gap, strongest first, but the accepted one."""
         self._restore(start)
         tried: list[TriedCause] = []
         for cause, hypothesis in self._hypotheses(start.variant, peels=True):
-            tried += self._results(cause, start.variant, hypothesis, least=_WEAK)
-        return first_causes(tried, besides=steps[0].cause if steps else "")[:_MOST_STARTS]
+            tried += self._results(cause, start.variant, hypothesis, least=least)
+        return first_causes(tried, besides=steps[0].cause if steps else "")
 
     def _withdraw_edits(self) -> bool:
         """Withdraw edits that together with all later causes leave much of the gap.
@@ -434,15 +496,3 @@ class _Investigation(Explanation):
             earlier = {step.cause for step in self.steps[:-1]}
             self._call_likely(self.imitated | earlier)
         self._call_likely(doubtful_errors(self.named, self.imitated))
-
-    def _guess_from_checksums(self) -> None:
-        """Name different weights that checksums show, if no time is left to test them."""
-        if self.variant is None or self.named or not self.experiments.case.differing:
-            return
-        with suppress(BudgetSpentError):  # the noise may not be known either
-            self._guess(self.variant)
-
-    def _guess(self, variant: Variant) -> None:
-        """Name possible causes of a mostly unexplained gap that no experiment could test."""
-        for cause, outcome in guesses(self.experiments, variant):
-            self._name(cause, outcome, None, {}, proven=False)

@@ -78,6 +78,31 @@ def cause_of_site(name: str, site: str, value: Any) -> ComputedCause:
     return ComputedCause("activation", f"The {{side}} applies a function to {where}", "", _COMPARE)
 
 
+def cause_of_rank_part(site: str, change: str) -> ComputedCause:
+    """The cause of a part of projections that belongs to one tensor-parallel rank."""
+    where = site_in_words(f"{site}/weight")
+    if change.startswith("lost"):
+        return ComputedCause(
+            "lost-part", f"The {{side}} lacks a rank's part of {where}", "",
+            "Check what each tensor-parallel rank loads, and that a sync reaches every rank.",
+        )  # fmt: skip
+    return ComputedCause(
+        "weight-layout", f"The {{side}} reads another rank's part of {where}", "",
+        "Check which shard each tensor-parallel rank loads or receives: its rank within its "
+        "group, not the first one's.",
+    )  # fmt: skip
+
+
+def rank_part_in_words(site: str, change: str) -> str:
+    """A change of ranks' parts, for a sentence."""
+    where, (how, _, part) = site_in_words(f"{site}/weight"), change.partition(" ")
+    if how == "lost":
+        number, _, count = part.partition("/")
+        return f"the part of rank {number} of {count} of {where} set to zero"
+    source = "first" if how == "first" else "next"
+    return f"{where} with the part of the {source} of {part} ranks on each rank"
+
+
 def _of_weight(path: str, change: str, where: str) -> ComputedCause | None:
     """The cause of a parameter with other values."""
     if re.match(r"(int|fp|mxfp|nvfp|bfloat)\d", change):
@@ -123,6 +148,8 @@ def site_in_words(site: str) -> str:
     layer, _, name = path.rpartition(":")
     if path.startswith("^"):
         where = path[1:]
+    elif name == "*":
+        where = f"all projections of {f'layer {layer}' if layer else 'every layer'}"
     elif name.endswith(".*"):
         everywhere = f"layer {layer}" if layer else "every layer"
         where = f"all weights in {name.removesuffix('.*')} of {everywhere}"

@@ -160,6 +160,23 @@ STRUCTURE: dict[str, ComputedCause] = {
         "Check the positions after a cached prefix or a chunk of the prompt: they continue at the "
         "number of tokens before, whatever was read from the cache.",
     ),
+    "rope_parameter": ComputedCause(
+        "rope-scaling", "The {side} scales rotary positions by another number", "{value}",
+        "Give both engines the same rope_parameters (rope_scaling): method, factor and the "
+        "context before the scaling.",
+    ),
+    "attention_chunk": ComputedCause(
+        "chunked-attention", "The {side} attends within chunks only",
+        "attention within chunks of {value} tokens",
+        "Check chunked prefill and context parallelism: each chunk attends to the keys and values "
+        "of all earlier ones, also those of other ranks.",
+    ),
+    "input_saturation": ComputedCause(
+        "activation-quantisation", "The {side} cuts the inputs of projections in fp8",
+        "inputs of projections in fp8 up to {value}",
+        "Calibrate the scales of activations (input_scale) with this checkpoint, or scale them by "
+        "token at run time.",
+    ),
     "rope_amplitude": ComputedCause(
         "rope-scaling", "The {side} multiplies sines and cosines by another factor", "{value}",
         "Compare attention_factor, mscale and mscale_all_dim of the rope scaling on both sides: "

@@ -29,7 +29,7 @@ from hf.localisation.sensitivity import (
     tokens_of_pass,
     without_weights,
 )
-from hf.what_if import row_orders, sites
+from hf.what_if import rank_parts, row_orders, sites
 from hf.what_if.modules import layers, replaced
 from hf.what_if.operation_edits import Forms, accumulations, changed
 from hf.what_if.operations import Site, Trace
@@ -110,6 +110,7 @@ class FirstOrder:
         self._model, self._device, self._forward = model, device, forward
         self._temperature = temperature or 1.0
         self._sites = sites.sites(model)
+        self._paths = {id(weight): name for name, weight in model.named_parameters()}
         self._layers = {
             id(inner): number
             for number, layer in enumerate(layers(model))
@@ -280,6 +281,8 @@ class FirstOrder:
                     with replaced([weight], lambda _: new):
                         return tensor_of(owner.forward(*use.arguments, **use.named))
 
+                if weight.ndim > 1:
+                    self._rank_parts(site, weight, old, use, owner, add)
                 for name in names:
                     add(
                         ("site_change", site, name, "choice"), layer,
@@ -291,6 +294,27 @@ class FirstOrder:
                         [(old, lambda use=use, owner=owner, weight=weight: _doubled(
                             use, owner, weight))],
                     )  # fmt: skip
+
+    def _rank_parts(
+        self, site: str, weight: nn.Parameter, old: Tensor, use: _Use, owner: Any, add: _Adder
+    ) -> None:
+        """Changes of what ranks hold of a tensor; those of several tensors add up."""
+        layer, path = self._layers.get(id(owner)), self._paths[id(weight)]
+        if layer is None:
+            return
+        for change in rank_parts.changes():
+            new = rank_parts.changed(self._model, path, weight, change)
+            if new is None:
+                continue
+            try:
+                with replaced([weight], lambda _, new=new: new):
+                    made = tensor_of(owner.forward(*use.arguments, **use.named))
+            except torch.OutOfMemoryError:
+                raise
+            except _FAILURES:
+                return
+            for group in rank_parts.groups_of(site.removesuffix("/weight")):
+                add(("rank_part", group, change, "choice"), layer, [(old, made)])
 
     def _rows(self, uses: dict[nn.Module, _Use], add: _Adder) -> None:
         ends = [self._model.get_input_embeddings(), self._model.get_output_embeddings()]

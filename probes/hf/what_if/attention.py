@@ -84,6 +84,8 @@ class AttentionEdits:
 
     window: int = 0
     """Positions that a token sees, itself included; 0 keeps the family's."""
+    attention_chunk: int = 0
+    """Tokens of a chunk that see no earlier chunk, as if its part of the cache were not read."""
     full_attention: bool = False
     """Whether the family's sliding windows are ignored."""
     attention_scale: float = 1.0
@@ -231,6 +233,10 @@ def _mask(query: Tensor, key: Tensor, given: Tensor | None, edits: AttentionEdit
         seen = given if given.dtype == torch.bool else given[..., : lengths[1]] == 0
         seen = _moved(seen[..., : lengths[1]], edits.mask_border)
         mask = mask.masked_fill(~seen[..., : lengths[1]], lowest)
+    if edits.attention_chunk:
+        chunk = edits.places.tokens(lengths[1], mask.device) // int(edits.attention_chunk)
+        own = chunk[..., -lengths[0] :].transpose(-1, -2)
+        mask = mask.masked_fill(own != chunk, lowest)
     if edits.open_prompt:
         mask = mask.masked_fill(edits.places.within_prompt(lengths[1], mask.device), 0.0)
     return mask

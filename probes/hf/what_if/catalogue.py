@@ -63,9 +63,11 @@ _CACHES = ("int8", "int8/column", "int8/tensor", "int4", "int4/column", "fp8", "
 _WEIGHTS_OF_KEYS = ("bfloat16", "float16", "fp8", "fp8/row", "fp8_e5m2", "int8")
 _ROUNDINGS = ("bfloat16", "float16", "int8", "int8/tensor", "int4", "int4/group16", "int4/group32",
               "int4/group64", "int4/group128", "int4/zero16", "int4/zero32", "int4/zero64",
-              "int4/zero128", "mxfp4", "mxfp8", "nvfp4", "fp8", "fp8/row", "fp8/tensor",
-              "fp8/block16", "fp8/block32", "fp8/block64", "fp8/block128", "fp8/transposed16",
-              "fp8/transposed32", "fp8/transposed64", "fp8/transposed128")  # fmt: skip
+              "int4/zero128", "int4/next16", "int4/next32", "int4/next64", "int4/next128",
+              "int4/below16", "int4/below32", "int4/below64", "int4/below128", "mxfp4", "mxfp8",
+              "nvfp4", "fp8", "fp8/row", "fp8/tensor", "fp8/block16", "fp8/block32", "fp8/block64",
+              "fp8/block128", "fp8/transposed16", "fp8/transposed32", "fp8/transposed64",
+              "fp8/transposed128")  # fmt: skip
 _MULTIPLIED = ("mxfp8", "int8", "int8/tensor", "fp8/row", "fp8/tensor", "fp8/block16",
                "fp8/block32", "fp8/block64", "fp8/block128", "fp8/block16/row", "fp8/block32/row",
                "fp8/block64/row", "fp8/block128/row")  # fmt: skip
@@ -141,6 +143,7 @@ _NEUTRAL = {
     "recent_repetition": 1.0,
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
+    "typical_p": 1.0,
     "frequency_penalty": 0.0,
     "bias_scale": 1.0,
     "layer_scale": 1.0,
@@ -156,6 +159,8 @@ def _now(model: Any, name: str, values: Any) -> float | None:
         if isinstance(now, float) and not math.isfinite(now):
             return None
         return None if isinstance(now, bool) else now
+    if name == "rope_parameter":
+        return float(rope_types.own_parameters(model)[values[0][0]])
     if name == "norm_epsilon":
         first = next(module for _, module in norms(model))
         return float(next(getattr(first, e) for e in modules.EPSILONS if hasattr(first, e)))
@@ -171,6 +176,8 @@ def _now(model: Any, name: str, values: Any) -> float | None:
 def _attention(model: Any) -> _Listed:
     context = int(getattr(model.config.get_text_config(), "max_position_embeddings", 0) or 8192)
     yield "window", [width for width in _WINDOWS if width < context], "integer"
+    chunks = [width for width in _COARSE_WINDOWS if width < context]
+    yield "attention_chunk", chunks, "integer"
     yield "full_attention", [True], "choice"
     yield "attention_scale", _FACTORS, "number"
     yield "attention_soft_cap", _CAPS, "number"
@@ -238,6 +245,8 @@ def _positions(model: Any) -> _Listed:
     yield "rope_layout", positions.rope_layouts(model), "choice"
     kinds = [f"{kind}/{factor}" for kind in ("yarn", "llama3") for factor in (2, 4, 8)]
     yield "rope_type", [*rope_types.own_types(model), *kinds], "choice"
+    for name, now in rope_types.own_parameters(model).items():
+        yield "rope_parameter", [[name, now * factor] for factor in _FACTORS], "number"
     yield "rotary_width", _rotary_widths(model), "choice"
     kinds = positions.rotary_kinds(model)
     for kind in kinds:
@@ -398,7 +407,7 @@ def _processors() -> _Listed:
     yield "min_tokens", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "integer"
     yield "position_gap", (-8, -4, -1, 1, 2, 4, 8, 16, 32, 64, 128), "choice"
     yield "top_n_sigma", (0.7, 1.0, 1.3, 1.6, 2.0, 2.5, 3.0), "number"
-    yield "typical_p", (0.2, 0.5, 0.8, 0.9, 0.95, 0.98), "choice"
+    yield "typical_p", (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98), "number"
     yield "uniform_share", (0.003, 0.03, 0.3), "number"
     yield "padded_vocabulary", (1, 4, 16, 64, 128, 256, 512, 1024), "integer"
 
@@ -453,3 +462,4 @@ def _numerics() -> _Listed:
     yield "weight_rounding", _ROUNDINGS, "choice"
     yield "activation_rounding", ["int8", "fp8", "fp8/row"], "choice"
     yield "linear_rounding", _MULTIPLIED, "choice"
+    yield "input_saturation", _LIMITS, "number"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hf.hooks import until_end
 from hf.loading import ROUTERS, Settings, load_model
 from hf.what_if.modules import replaced
-from hf.what_if.rounding import rounded
+from hf.what_if.rounding import rounded, saturated
 from hf.what_if.tensor_parts import with_parts
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -59,6 +59,26 @@ def activation_rounding(model: Any, value: Any) -> Iterator[None]:
         return (rounded(inputs[0], str(value)), *inputs[1:])
 
     handles = [module.register_forward_pre_hook(hook) for module in linear]
+    with until_end(handles):
+        yield
+
+
+@contextmanager
+def input_saturation(model: Any, value: Any) -> Iterator[None]:
+    """Inputs of linear layers in fp8 with a scale fixed before, which cuts those above a limit.
+
+    The output head and routers keep their precision.
+    """
+    head, routers = model.get_output_embeddings(), re.compile(ROUTERS)
+
+    def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        return (saturated(inputs[0], float(value)), *inputs[1:])
+
+    handles = [
+        module.register_forward_pre_hook(hook)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module is not head and not routers.search(name)
+    ]
     with until_end(handles):
         yield
 

@@ -41,6 +41,34 @@ def rope_type(model: Any, value: Any) -> Iterator[None]:
             frequencies, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
     except _UNREADABLE as error:
         raise InapplicableError(f"this model has no {kind} scaling: {error}") from error
+    with _scaled_as(model, frequencies, scale):
+        yield
+
+
+@contextmanager
+def rope_parameter(model: Any, value: Any) -> Iterator[None]:
+    """Another number of the scaling that the model has, `[name, number]`."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    name, number = str(value[0]), value[1]
+    now = own_parameters(model)
+    if name not in now:
+        raise InapplicableError(f"the scaling of this model has no {name}")
+    config = copy.deepcopy(model.config.get_text_config())
+    number = max(1, round(number)) if isinstance(now[name], int) else float(number)
+    config.rope_parameters = {**dict(config.rope_parameters), name: number}
+    kind = config.rope_parameters["rope_type"]
+    try:
+        frequencies, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+    except _UNREADABLE as error:
+        raise InapplicableError(f"its scaling allows no {name} of {number}: {error}") from error
+    with _scaled_as(model, frequencies, scale):
+        yield
+
+
+@contextmanager
+def _scaled_as(model: nn.Module, frequencies: torch.Tensor, scale: float) -> Iterator[None]:
+    """Rotate with frequencies, and a factor on sines and cosines."""
     modules = {id(module): module for module, _ in rotary_modules(model)}.values()
     with ExitStack() as stack:
         for module in modules:
@@ -48,6 +76,14 @@ def rope_type(model: Any, value: Any) -> Iterator[None]:
                 stack.enter_context(mock.patch.object(module, "attention_scaling", scale))
         stack.enter_context(changed_frequencies(model, frequencies.to))
         yield
+
+
+def own_parameters(model: Any) -> dict[str, int | float]:
+    """The numbers of the scaling that the model has; empty without one."""
+    parameters = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+    if parameters.get("rope_type", "default") == "default":
+        return {}
+    return {n: one for n, one in parameters.items() if type(one) in (int, float) and one > 0}
 
 
 def own_types(model: Any) -> list[str]:

@@ -22,13 +22,15 @@ _FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _MX, _NV, _MX8 = "mxfp4", "nvfp4", "mxfp8"
 FORMATS = (*_FLOATS, *_BITS, _MX, _NV, _MX8)
 _GROUPS = (16, 32, 64, 128)
-_IN_GROUPS = (f"{kind}{size}" for kind in ("group", "zero") for size in _GROUPS)
+_IN_GROUPS = (f"{k}{size}" for k in ("group", "zero", "next", "below") for size in _GROUPS)
 _BLOCKS = (16, 32, 64, 128)
 _IN_BLOCKS = (f"{kind}{size}" for kind in ("block", "transposed") for size in _BLOCKS)
 SCALES = ("", "row", "tensor", "column", *_IN_GROUPS, *_IN_BLOCKS)
 """Values that share a scale; without one, integers are scaled per row and floats not at all. With
 `zero32`, groups of 32 have a zero point, too. With `block128`, squares of a matrix share one; with
-`transposed128`, the scales of a square matrix are read with rows and columns exchanged."""
+`transposed128`, the scales of a square matrix are read with rows and columns exchanged. With
+`next32`, a group is read with the scale of the next group of its row, with `below32` with that of
+the row below."""
 
 
 def rounded(values: Tensor, scheme: str) -> Tensor:
@@ -52,6 +54,10 @@ def rounded(values: Tensor, scheme: str) -> Tensor:
         return _plain(values, form)
     if scale.startswith("group"):
         return _in_groups(values, int(scale.removeprefix("group")), partial(_of_group, form))
+    if scale.startswith(("next", "below")):
+        kind = scale.rstrip("0123456789")
+        change = partial(_of_other_group, form, -2 if kind == "next" else -3)
+        return _in_groups(values, int(scale.removeprefix(kind)), change)
     if scale.startswith(("block", "transposed")):
         return _in_blocks(values, form, scale)
     if scale.startswith("zero") and form in _BITS:
@@ -91,6 +97,12 @@ def _in_blocks(values: Tensor, form: str, scale: str) -> Tensor:
 
 def _of_group(form: str, groups: Tensor) -> Tensor:
     return _scaled(groups, groups.abs().amax(dim=-1, keepdim=True), form)
+
+
+def _of_other_group(form: str, along: int, groups: Tensor) -> Tensor:
+    """Groups that are read with the scale of the next one along an axis."""
+    largest = groups.abs().amax(dim=-1, keepdim=True).clamp(min=1e-12)
+    return _scaled(groups, largest, form) * (largest.roll(-1, along) / largest)
 
 
 def _with_zero(form: str, groups: Tensor) -> Tensor:

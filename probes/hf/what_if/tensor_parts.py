@@ -47,8 +47,8 @@ def with_parts(
             raise InapplicableError(f"this model has no {part}")
         name, number, count = found["name"], int(found["number"]), int(found["count"])
         weight, other = own[name], others[name]
-        blocks = _rank_blocks(model, name, weight) if found["rank"] else (0, 1)
-        at = None if blocks is None else _indices(weight, *blocks, number, count)
+        blocks = rank_blocks(model, name, weight) if found["rank"] else (0, 1)
+        at = None if blocks is None else part_indices(weight, *blocks, number, count)
         if at is None or blocks is None or other.shape != weight.shape:
             continue
         kept = mixed.setdefault(name, weight.detach().clone())
@@ -59,7 +59,7 @@ def with_parts(
     return mixed
 
 
-def _rank_blocks(
+def rank_blocks(
     model: nn.Module, name: str, weight: Tensor
 ) -> tuple[int, int | Sequence[int]] | None:
     """The dimension that tensor parallelism divides, and the parts that it divides by themselves.
@@ -96,7 +96,7 @@ def _heads(config: Any, rows: int) -> Sequence[int]:
     return [queries * size, pairs * size, rows - (queries + pairs) * size]
 
 
-def _indices(
+def part_indices(
     weight: Tensor, at: int, blocks: int | Sequence[int], number: int, count: int
 ) -> Tensor | None:
     """The places of a part along a dimension; None if it cannot be divided equally."""

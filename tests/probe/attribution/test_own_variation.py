@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from grpodoctor.probe.attribution.search.own_variation import is_own
 TOKENS = 200
 NUMBERS = np.random.default_rng(1)
 PLAIN = np.log(NUMBERS.uniform(0.1, 0.9, TOKENS))
+FEW = np.arange(0, TOKENS, 4)
 OTHER = PLAIN - np.abs(NUMBERS.normal(0, 1, TOKENS))
 
 
@@ -22,13 +24,21 @@ class Engines:
 
     def __init__(self, **scores: Any) -> None:
         self._scores = scores
-        self.case = SimpleNamespace(learner="learner", sampler="sampler", processing=None)
+        learner, sampler = (
+            SimpleNamespace(name=n, is_record=False) for n in ("learner", "sampler")
+        )
+        self.case = SimpleNamespace(learner=learner, sampler=sampler, processing=None)
 
-    def score(self, engine: str, _: Any, *, repeat: int = 0, backwards: bool = False) -> Any:
-        found = self._scores.get(engine)
+    def score(
+        self, engine: Any, _: Any, *, repeat: int = 0, backwards: bool = False, rollouts: Any = None
+    ) -> Any:
+        found = self._scores.get(engine.name)
         if found is None:
             raise EngineError("it cannot score")
-        return found(repeat, backwards)
+        return found(repeat, backwards) if rollouts is None else found(-1, backwards)[FEW]
+
+    def sub_sample(self, _: Any) -> Any:
+        return Path("few"), FEW
 
 
 def steady(_repeat: int, _backwards: bool) -> Any:
@@ -43,9 +53,15 @@ def by_run(repeat: int, _backwards: bool) -> Any:
     return OTHER if repeat == 2 else PLAIN
 
 
+def alone(repeat: int, _backwards: bool) -> Any:
+    """As an engine that sorts the batch: either order gives the same places."""
+    return OTHER if repeat == -1 else PLAIN
+
+
 def variant(gap: float, counted: Any = None) -> Any:
     at_N = np.ones(TOKENS, bool) if counted is None else counted
-    return SimpleNamespace(gap=gap, tokens=SimpleNamespace(counted_N=at_N))
+    tokens = SimpleNamespace(counted_N=at_N, learner_N=PLAIN, sampler_N=PLAIN - gap)
+    return SimpleNamespace(gap=gap, tokens=tokens, setup=SimpleNamespace(behind=None))
 
 
 @pytest.mark.parametrize(
@@ -55,6 +71,7 @@ def variant(gap: float, counted: Any = None) -> Any:
         ({"learner": by_order, "sampler": steady}, True),
         ({"learner": by_run}, True),
         ({"learner": steady, "sampler": by_run}, True),
+        ({"learner": alone, "sampler": steady}, True),
         ({}, False),
     ],
 )

@@ -34,6 +34,7 @@ class Learner:
     def __init__(self) -> None:
         self.effects_LN = np.random.default_rng(0).normal(size=(3, 400)) / 2
         self.passes = 0
+        self.tries_generic = True
 
     def scores(self, factors: list[float]) -> np.ndarray:
         moved = (np.log(np.maximum(factors, 1e-3))[:, None] * self.effects_LN).sum(0)

@@ -110,9 +110,7 @@ class EditEstimates:
         numbers = [
             n
             for n, edit in enumerate(self._edits)
-            if _STRUCTURAL.match(edit.value)
-            and not edit.site[:1].isdigit()
-            and (edit.name == "operation" or (edit.value == "reversed" and _is_kernel(edit)))
+            if not edit.site[:1].isdigit() and _is_structural(edit)
         ]
         ranked = sorted(numbers, key=lambda n: -self._of(n))
         return [
@@ -237,6 +235,15 @@ def _simplicity(edit: EstimatedEdit) -> tuple[int, int]:
     kinds: Sequence[str] = ("site_scale", "site_change", "operation", "site_bound")
     kind = kinds.index(edit.name) if edit.name in kinds else len(kinds)
     return kind, len(edit.value)
+
+
+def _is_structural(edit: EstimatedEdit) -> bool:
+    """Whether an edit changes so much that its estimate says little."""
+    if edit.name == "rank_part":  # of the projections of whole blocks
+        return edit.site.endswith("*")
+    if not _STRUCTURAL.match(edit.value):
+        return False
+    return edit.name == "operation" or (edit.value == "reversed" and _is_kernel(edit))
 
 
 def _is_kernel(edit: EstimatedEdit) -> bool:

@@ -50,8 +50,11 @@ _WITHIN = frozenset({"layer_from", "lost_part", "transposed", "weights_from"})
 _PARTS = _WITHIN | {"layer_scale", "vocabulary_part"}
 """Edits of a part of the model."""
 GENERIC = frozenset(
-    {"operation", "row_order", "site_bound", "site_change", "site_scale", "site_scales"}
-)
+    {
+        "operation", "rank_part", "row_order", "site_bound", "site_change", "site_scale",
+        "site_scales",
+    }
+)  # fmt: skip
 """Edits of any module, for a gap that no edit of a known kind explains."""
 _BLOCKS = frozenset({"layer_scale", "output_scale"})
 """Edits whose attribute is a block that has slices."""
@@ -75,6 +78,14 @@ _WITHOUT_PHASE = _PARTS | GENERIC | {
     "uniform_share",
 }  # fmt: skip
 """Edits of whole sequences, of logits, or of a part of the model."""
+_SAMPLING = frozenset(
+    {
+        "epsilon_cutoff", "frequency_penalty", "logit_bias", "min_tokens", "part_repetition",
+        "presence_penalty", "recent_repetition", "repetition_penalty", "top_n_sigma", "typical_p",
+    }
+)  # fmt: skip
+"""Edits of sampling. They share one pass of the trunk, so they are tried before all others; and no
+change of a model closes a gap that one of them closes, so the others are spared then."""
 _REFINED_PARTS = 2
 """The same as `_REFINED`, for parts."""
 _USEFUL = 0.3
@@ -127,8 +138,14 @@ class EditSearch:
         unused = [family for family in families if not self._is_used(family)]
         fresh = self._promising([family for family in unused if family.name not in GENERIC])
         before = self._gap(self._base)
-        trials = self._tried(family for family in fresh if family.name not in _PARTS)
+        trials = self._tried(family for family in fresh if family.name in _SAMPLING)
         self._refine(trials, _REFINED)
+        best = min((trial.best_gap for trial in trials), default=before)
+        if best <= _EXPLAINED * before and not self.experiments.is_loud(best):
+            return self._finals([t for t in trials if t.merit >= _HINT])
+        others = self._tried(f for f in fresh if f.name not in _PARTS | _SAMPLING)
+        self._refine(others, _REFINED)
+        trials = sorted([*trials, *others], key=lambda trial: -trial.merit)
         best = min((trial.best_gap for trial in trials), default=before)
         if best > _EXPLAINED * before and self.experiments.is_loud(best):
             trials += self._parts(trials, fresh)

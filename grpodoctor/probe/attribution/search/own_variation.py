@@ -24,7 +24,9 @@ def is_own(experiments: Experiments, variant: Variant) -> bool:
     """
     most = PROVEN * variant.gap
     sides = (experiments.case.learner, experiments.case.sampler)
-    return any(_difference(experiments, variant, engine, most) > most for engine in sides)
+    if any(_difference(experiments, variant, engine, most) > most for engine in sides):
+        return True
+    return any(_differs_alone(experiments, variant, engine) for engine in sides)
 
 
 def _difference(
@@ -44,6 +46,30 @@ def _difference(
         return _gap(variant, experiments.score(engine, processing), reversed_N)
     except EngineError:
         return 0.0
+
+
+def _differs_alone(experiments: Experiments, variant: Variant, engine: EngineSpec) -> bool:
+    """Whether a few responses alone have other scores than among all of them.
+
+    An engine that sorts a batch by length gives most responses the same place in either order.
+    """
+    folder, at = experiments.sub_sample(variant)
+    if folder is None or variant.setup.behind is not None or engine.is_record:
+        return False
+    processing = experiments.case.processing
+    try:
+        among_N = experiments.score(engine, processing)[at]
+        alone_N = experiments.score(engine, processing, rollouts=folder)
+    except EngineError:
+        return False
+    tokens = variant.tokens
+    at_N = tokens.counted_N[at] & np.isfinite(among_N) & np.isfinite(alone_N)
+    own_N, reported_N = tokens.learner_N[at], tokens.sampler_N[at]
+    at_N &= np.isfinite(own_N) & np.isfinite(reported_N)
+    if not at_N.any():
+        return False
+    gap = difference_gap(own_N[at_N], reported_N[at_N])
+    return difference_gap(alone_N[at_N], among_N[at_N]) > PROVEN * gap > 0
 
 
 def _gap(variant: Variant, one_N: Floats, other_N: Floats) -> float:

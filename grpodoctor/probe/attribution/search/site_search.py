@@ -88,7 +88,7 @@ class SiteSearch(EditSearch):
             return []
         scaled = {family.attribute for family in families if family.name == "site_scale"}
         self.pair = PairSearch(self.experiments, self.variant, None).best()
-        if self.pair is not None:
+        if self.pair is not None or not self.experiments.tries_generic:
             return []
         done.add(key)
         self._left = MOST_PASSES

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
+from grpodoctor.probe.attribution.causes.tokens.each_prompt import CLOSES, EachPrompt
 from grpodoctor.probe.attribution.causes.tokens.prompt_search import (
     KEPT,
     LOST,
@@ -19,7 +18,6 @@ from grpodoctor.probe.attribution.causes.tokens.prompt_search import (
     probes_of,
 )
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.edit_gaps import regression, total_gap
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.token_text import texts_of
 
@@ -29,11 +27,6 @@ _CHOSEN = 6
 """Places of each prompt at which all tokens are tried."""
 _MOST_TEXTS = 64
 """Other tokenizations of each prompt that are tried: the first ones of a long prompt."""
-_CLOSES = 0.05
-"""Largest share of the gap that may remain. Each prompt takes the best of many changes, so chance
-lowers the gap, too, but no choice by chance closes that of responses to which it was not fitted."""
-_CLIP = 3.0
-"""Upper bound on |Δlogp| per token in what an effect has in common with the gap."""
 
 Change = tuple[tuple[int, tuple[int, ...]], ...]
 """Places of one prompt with the tokens that it has there."""
@@ -42,7 +35,7 @@ Change = tuple[tuple[int, tuple[int, ...]], ...]
 class TokenizedOtherwise(PromptSearch):
     """Same cause as `PromptIds`, found for each prompt by itself."""
 
-    least = 1 - _CLOSES
+    least = 1 - CLOSES
     strength = 0.008
 
     def search(self, experiments: Experiments, variant: Variant) -> OtherPrompts | None:
@@ -77,25 +70,12 @@ class _Search:
     """Searches a change for each prompt; one pass tries a change of every prompt."""
 
     def __init__(self, experiments: Experiments, variant: Variant) -> None:
-        self._experiments, self._variant = experiments, variant
-        self._folder, at = experiments.one_of_each_prompt(variant)
-        tokens = variant.tokens
-        self._target, self._base = tokens.sampler_N[at], tokens.learner_N[at]
-        prompt_N = tokens.prompt_B[tokens.rows_N[at]]
-        self._at = {int(n): tokens.finite_N[at] & (prompt_N == n) for n in np.unique(prompt_N)}
-        self.count = len(self._at)
+        self._experiments = experiments
+        self._each = EachPrompt[Change](experiments, variant, lambda change: change)
+        self.count = len(self._each.at)
         """Prompts that are examined."""
-        self._before = {
-            n: total_gap(self._base, self._target, at_N) for n, at_N in self._at.items()
-        }
-        loud = [
-            n
-            for n, at_N in self._at.items()
-            if experiments.is_loud(self._before[n] / max(int(at_N.sum()), 1))
-        ]
         prompts = experiments.sampled_prompts
-        self._prompts = {n: prompts[n] for n in loud}
-        self._best: dict[int, tuple[float, Change]] = {n: (self._before[n], ()) for n in loud}
+        self._prompts = {n: prompts[n] for n in self._each.loud()}
         self._tokens = candidates_of(
             list(prompts.values()), experiments.case.learner_facts.vocab_size
         )
@@ -107,18 +87,17 @@ class _Search:
             EngineError: if the learner fails.
             BudgetSpentError: if the time budget is used up.
         """
-        self._try({n: self._of_texts(n) for n in self._prompts})
+        self._each.tried({n: self._of_texts(n) for n in self._prompts})
         if not self._is_closed():
-            self._try({n: list(_fewer_or_twice(self._places(n))) for n in self._prompts})
+            self._each.tried({n: list(_fewer_or_twice(self._places(n))) for n in self._prompts})
         if not self._is_closed():
             self._try_tokens()
         if not self._is_closed():
             return {}
-        return {n: change for n, (_, change) in self._best.items() if change}
+        return self._each.best()
 
     def _is_closed(self) -> bool:
-        rest = sum(left for left, _ in self._best.values())
-        return rest <= _CLOSES * sum(self._before[n] for n in self._best)
+        return self._each.is_closed(self._prompts)
 
     def _places(self, number: int) -> list[int]:
         """Places of a prompt, those at its ends if it is long."""
@@ -138,39 +117,14 @@ class _Search:
         tried = {
             n: [c for at in self._places(n) for c in _replaced(at, probes)] for n in self._prompts
         }
-        merits = self._try(tried)
+        merits = self._each.tried(tried)
         chosen = {n: _best_places(tried[n], merits[n]) for n in self._prompts}
-        self._try(
+        self._each.tried(
             {
                 n: [(*_with(each, token),) for each in chosen[n] for token in self._tokens]
                 for n in self._prompts
             }
         )
-
-    def _try(self, tried: Mapping[int, Sequence[Change]]) -> dict[int, list[float]]:
-        """Compute the changes, the n-th of all prompts at once; keep the best of each prompt.
-
-        Returns:
-            what each has in common with its prompt's gap.
-        """
-        merits: dict[int, list[float]] = {n: [] for n in tried}
-        rounds = max(map(len, tried.values()), default=0)
-        sets = [{n: each[k] for n, each in tried.items() if k < len(each)} for k in range(rounds)]
-        edits = [(*self._variant.setup.edits, edit_by_prompt(each)) for each in sets]
-        scores = self._experiments.score_edits(self._variant.setup, edits, self._folder)
-        unfit_N = np.full(self._base.size, np.nan)
-        for changes, learner_N in zip(sets, scores, strict=True):
-            own_N = unfit_N if learner_N is None else learner_N[: unfit_N.size]
-            for number, change in changes.items():
-                at_N = self._at[number]
-                missing_N, moved_N = (
-                    each[at_N] - self._base[at_N] for each in (self._target, own_N)
-                )
-                merits[number].append(regression(missing_N, moved_N, _CLIP)[1])
-                left = total_gap(own_N, self._target, at_N)
-                if left < self._best[number][0]:
-                    self._best[number] = left, change
-        return merits
 
 
 def _fewer_or_twice(places: Sequence[int]) -> Iterator[Change]:

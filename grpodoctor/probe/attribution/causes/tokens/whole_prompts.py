@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from grpodoctor.probe.attribution.causes.tokens.each_prompt import CLOSES, EachPrompt
 from grpodoctor.probe.attribution.causes.tokens.prompt_search import (
     OtherPrompts,
     PromptSearch,
     Whole,
-    edit_by_prompt,
     edit_of_all,
 )
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.edit_gaps import EditGaps, total_gap
+from grpodoctor.probe.attribution.search.edit_gaps import EditGaps
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.severity import EXACT
 
@@ -29,8 +29,6 @@ _ROWS = 8
 """Rows before and after a prompt whose prompts are tried in its place."""
 _MOST_TOKENS = 200_000
 """Prompt tokens of all those rows: each edit lists them."""
-_CLOSES = 0.05
-"""Largest share of the gap that rows may leave: each prompt takes the best of several."""
 
 
 class WholePrompts(PromptSearch):
@@ -48,7 +46,7 @@ class WholePrompts(PromptSearch):
     def search(self, experiments: Experiments, variant: Variant) -> OtherPrompts | None:
         """Cut all prompts; if that leaves much, try the prompts of other rows."""
         cut, left = _cut(experiments, variant)
-        rows = _of_other_rows(experiments, variant) if left > _CLOSES else None
+        rows = _of_other_rows(experiments, variant) if left > CLOSES else None
         return rows or (cut if left <= _CUT else None)
 
 
@@ -98,28 +96,14 @@ def _of_other_rows(experiments: Experiments, variant: Variant) -> OtherPrompts |
     sets = list(_rows(prompts))
     if not sets or sum(map(len, prompts.values())) > _MOST_TOKENS:
         return None
-    folder, at = experiments.one_of_each_prompt(variant)
-    tokens = variant.tokens
-    target_N, base_N = tokens.sampler_N[at], tokens.learner_N[at]
-    prompt_N = tokens.prompt_B[tokens.rows_N[at]]
-    at_N = {n: tokens.finite_N[at] & (prompt_N == n) for n in map(int, np.unique(prompt_N))}
-    setup = variant.setup
-    edits = [(*setup.edits, edit_by_prompt({n: [each[n]] for n in at_N})) for each in sets]
-    before = {n: total_gap(base_N, target_N, own_N) for n, own_N in at_N.items()}
-    best: dict[int, tuple[float, Whole | None]] = {n: (gap, None) for n, gap in before.items()}
-    for changes, learner_N in zip(sets, experiments.score_edits(setup, edits, folder), strict=True):
-        if learner_N is None:
-            continue
-        for n, own_N in at_N.items():
-            left = total_gap(learner_N[: base_N.size], target_N, own_N)
-            if left < best[n][0]:
-                best[n] = left, changes[n]
-    if sum(left for left, _ in best.values()) > _CLOSES * sum(before.values()):
+    search = EachPrompt[Whole](experiments, variant, lambda change: [change])
+    search.tried({n: [each[n] for each in sets] for n in search.at})
+    if not search.is_closed(search.at):
         return None
-    chosen = {n: [change] for n, (_, change) in best.items() if change is not None}
-    words = f"the prompts of other rows in {len(chosen)} of {len(at_N)} rows"
+    chosen = search.best()
+    words = f"the prompts of other rows in {len(chosen)} of {len(search.at)} rows"
     return OtherPrompts(
-        edit_by_prompt(chosen), words, details=(words,), figures={"differing": float(len(chosen))}
+        search.edit(chosen), words, details=(words,), figures={"differing": float(len(chosen))}
     )
 
 
