@@ -9,6 +9,7 @@ from typing import Any
 from tests.probe.plants import (
     engine_bugs,
     field_bugs,
+    fifth_draw,
     fourth_draw,
     fresh,
     further,
@@ -25,6 +26,7 @@ from tests.probe.plants import (
     unseen_catalogue,
     upstream_bugs,
 )
+from tests.probe.plants.draw import Drawn
 from tests.probe.plants.families import FAMILIES
 
 MOE: tuple[str, ...] = ("mixtral", "qwen3_moe", "deepseek_v3")
@@ -286,8 +288,7 @@ def unseen() -> Iterator[Plant]:
     yield from _upstream_bugs()
     yield from _recurring_bugs()
     yield from _rewritten_kernels()
-    yield from _natural_draw()
-    for draw in (second_draw, third_draw, fourth_draw):
+    for draw in (natural_draw, second_draw, third_draw, fourth_draw, fifth_draw):
         yield from _drawn(draw.pairs())
 
 
@@ -433,37 +434,8 @@ def _rewritten_kernels() -> Iterator[Plant]:
         )  # fmt: skip
 
 
-def _natural_draw() -> Iterator[Plant]:
-    """The plants of `natural_draw`."""
-    module = natural_draw
-    for family, fault, options, others, sampling in module.HEALTHY:
-        yield Plant(
-            family, fault, (), "natural-draw-healthy", options=options, others=others,
-            sampling=sampling,
-        )  # fmt: skip
-    for side, faults in (("sampler", module.SINGLES), ("learner", module.LEARNER)):
-        for family, fault, names in faults:
-            yield Plant(family, fault, (frozenset(names),), "natural-draw", side=side)
-    for family, options, is_given, names in module.WEIGHTS:
-        yield Plant(
-            family, "", (frozenset(names),), "natural-draw", stale=is_given, options=options
-        )
-    for family, fault, sampling, names in module.SERVED:
-        yield Plant(family, fault, (frozenset(names),), "natural-draw", sampling=sampling)
-    for family, fault, names in module.ADAPTERS:
-        yield Plant(
-            family, fault, (frozenset(names),), "natural-draw", options=module.ADAPTER,
-            others=module.ADAPTER,
-        )  # fmt: skip
-    for family, fault, side, sampling, accepted in module.DOUBLES:
-        yield Plant(
-            family, fault, tuple(map(frozenset, accepted)), "natural-draw-double", side=side,
-            sampling=sampling,
-        )  # fmt: skip
-
-
-def _drawn(pairs: Iterator[second_draw.Drawn]) -> Iterator[Plant]:
-    """The plants of `second_draw` and the draws after it."""
+def _drawn(pairs: Iterator[Drawn]) -> Iterator[Plant]:
+    """The plants of the natural draws."""
     for each in pairs:
         named = {name: value for name, value in vars(each).items() if name != "causes"}
         yield Plant(causes=tuple(map(frozenset, each.causes)), **named)

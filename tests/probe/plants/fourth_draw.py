@@ -16,8 +16,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 
+from tests.probe.plants.draw import (
+    Drawn,
+    Kind,
+    can_be_together,
+    every_second_older,
+    faulty,
+    healthy,
+    in_halves,
+    tossed_halves,
+)
 from tests.probe.plants.fourth_draw_faults import NEED_EAGER
 from tests.probe.plants.fourth_draw_kinds import (
     ADAPTED_FAMILIES,
@@ -26,9 +35,7 @@ from tests.probe.plants.fourth_draw_kinds import (
     HEALTHY_FAMILIES,
     KINDS,
     NEW,
-    Kind,
 )
-from tests.probe.plants.second_draw import Drawn, _faulty, _log_uniform
 from tests.probe.plants.third_draw_faults import NEED_EAGER as WRAPPING
 
 SEED = 20261202
@@ -41,16 +48,7 @@ ROUTED = ("aria", "axk2", "inkling2")
 
 def pairs() -> Iterator[Drawn]:
     """All pairs, in the order in which they were drawn."""
-    old = 0
-    for kind, count in SIZES.items():
-        coins = random.Random(f"{SEED}/halves/{kind}")
-        order = [("a", "b") if coins.random() < 0.5 else ("b", "a") for _ in range(count // 2)]
-        ending = "" if kind == "single" else f"-{kind}"
-        for number in range(count):
-            half = order[number // 2][number % 2]
-            pair, is_old = drawn(kind, number, ATTEMPTS.get(f"{kind}/{number}", 0))
-            old += is_old
-            yield replace(pair, group=f"fourth-draw-{half}{ending}", stale=is_old and old % 2 == 1)
+    return every_second_older(in_halves("fourth-draw", SEED, SIZES, _pair, tossed_halves))
 
 
 def _sampled(number: int, attempt: int, generator: random.Random) -> Kind:
@@ -70,45 +68,27 @@ def _sampled(number: int, attempt: int, generator: random.Random) -> Kind:
     return generator.choices(own, [each.weight for each in own])[0]
 
 
-def drawn(kind: str, number: int, attempt: int) -> tuple[Drawn, bool]:
-    """A pair, and whether it has old weights."""
+def _pair(kind: str, number: int) -> Drawn:
+    attempt = ATTEMPTS.get(f"{kind}/{number}", 0)
     generator = random.Random(f"{SEED}/{kind}/{number}/{attempt}")
     if kind == "healthy":
-        return _healthy(generator), False
+        return healthy(
+            generator,
+            HEALTHY,
+            lambda options: _family(
+                generator, sorted(ADAPTED_FAMILIES if "adapter" in options else HEALTHY_FAMILIES)
+            ),
+        )
     while True:
         weights = [each.weight for each in KINDS]
         kinds = generator.choices(KINDS, weights, k=2)
         if kind == "single":
             kinds = [_sampled(number, attempt, generator)]
         families = sorted(set.intersection(*(set(each.families) for each in kinds)))
-        if families and _can_be_together(kinds):
-            pair = _faulty(generator, _family(generator, families), kinds, "")
-            return pair, any(each.is_old for each in kinds)
+        if families and can_be_together(kinds, NEED_EAGER | WRAPPING | {"kv"}):
+            return faulty(generator, _family(generator, families), kinds)
 
 
 def _family(generator: random.Random, families: list[str]) -> str:
     new = [each for each in families if each in NEW]
     return generator.choice(new if new and generator.random() < 0.25 else families)
-
-
-def _can_be_together(kinds: list[Kind]) -> bool:
-    """Whether the kinds are of one side, with other causes, and do not undo each other."""
-    if len(kinds) == 1:
-        return True
-    first, last = kinds
-    names = [each.fault.partition(":")[0] for each in kinds]
-    are_distinct = names[0] != names[1] and not set(first.names) & set(last.names)
-    is_wrapped_once = not set(names) <= NEED_EAGER | WRAPPING | {"kv"}
-    fit = first.side == last.side and not (first.options and last.options)
-    return are_distinct and is_wrapped_once and fit
-
-
-def _healthy(generator: random.Random) -> Drawn:
-    faults, options, others = generator.choice(HEALTHY)
-    families = ADAPTED_FAMILIES if "adapter" in options else HEALTHY_FAMILIES
-    temperature = round(_log_uniform(generator, 0.6, 1.2), 2)
-    sampling = {"temperature": temperature} if generator.random() < 0.5 else {}
-    return Drawn(
-        _family(generator, sorted(families)), faults, (), "", options=options, others=others,
-        sampling=sampling,
-    )  # fmt: skip

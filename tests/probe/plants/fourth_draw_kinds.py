@@ -7,11 +7,13 @@ divided among them is an estimate of how often each is reported.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+from tests.probe.plants.draw import ADAPTER, Groups, Healthy, weighted
+from tests.probe.plants.draw import fault as _fault
+from tests.probe.plants.draw import split as _families
+from tests.probe.plants.draw import stale as _stale
 from tests.probe.plants.fourth_draw_families import FOURTH_DRAW_FAMILIES
-from tests.probe.plants.natural_draw import ADAPTER
 from tests.probe.plants.second_draw_kinds import _ALL as _KNOWN
 from tests.probe.plants.second_draw_kinds import (
     _BIASED,
@@ -22,9 +24,6 @@ from tests.probe.plants.second_draw_kinds import (
     _SCALED,
     _TIED,
     _WINDOWED,
-    Kind,
-    _families,
-    _fault,
     _old,
 )
 from tests.probe.plants.second_draw_kinds import _DENSE as _KNOWN_DENSE
@@ -40,7 +39,6 @@ from tests.probe.plants.third_draw_kinds import (
     _ROPE,
     _SHUFFLED,
     _WINDOW,
-    _stale,
 )
 from tests.probe.plants.third_draw_kinds import _GATED as _KNOWN_GATED
 from tests.probe.plants.third_draw_kinds import _KEYED as _KNOWN_KEYED
@@ -77,7 +75,7 @@ _SCALE = ("attention-scale", "rope-scaling", "model-config")
 _STATIC = (*_FEW_BITS, "activation-quantisation", "activation-limit", "precision")
 _SCALED_ROPE = ("llama_scaled", "apertus_llama3", "qwen3_yarn")
 
-GROUPS: dict[str, tuple[float, tuple[Kind, ...]]] = {
+GROUPS: Groups = {
     "precision, caches and weights in few bits": (15, (
         _fault("dtype:bfloat16", 2, _ALL, "precision"),
         _fault("fp8_products:32", 2, _ALL, *_FEW_BITS, "precision"),
@@ -201,27 +199,15 @@ GROUPS: dict[str, tuple[float, tuple[Kind, ...]]] = {
         _fault("router_bf16", 1, _EXPERTS, "router-precision"),
     )),
 }  # fmt: skip
-"""The weight of each group and its kinds, whose weights here are shares of the group's."""
-
-
-def _kinds() -> list[Kind]:
-    return [
-        replace(kind, weight=weight * kind.weight / sum(each.weight for each in kinds))
-        for weight, kinds in GROUPS.values()
-        for kind in kinds
-    ]
-
-
-KINDS: tuple[Kind, ...] = tuple(_kinds())
+KINDS = weighted(GROUPS)
 _BFLOAT = {"dtype": "bfloat16"}
-HEALTHY: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+HEALTHY: Healthy = (
     ("", {**_BFLOAT, "batch_rows": 3}, {**_BFLOAT, "batch_tokens": 200}),
     ("", {"batch_rows": 4}, {"batch_tokens": 150}),
     ("summed_in_parts:2", _BFLOAT, _BFLOAT),
     ("", {**ADAPTER, "adapter_use": "merged"}, ADAPTER),
     ("", {"dtype": "float16"}, {"dtype": "float16", "batch_rows": 6}),
 )
-"""Faults that are none, and options of either engine, of kinds of healthy pairs."""
 HEALTHY_FAMILIES = _ALL
 ADAPTED_FAMILIES = _KEYED
 """Families with modules that the adapter of the plants changes."""

@@ -10,7 +10,7 @@ were a list of the names of causes, the list of faults of the first catalogue, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from tests.probe.plants.computing import _head, _layers, _modules, _wrap_attention, add_faults
+from tests.probe.plants.draw import ADAPTER, Drawn, Names
 from tests.probe.plants.issue_bugs import _modules_with
 
-Names = tuple[str, ...]
 GROUP = 32
 """Inputs that share a scale in four-bit weights."""
 
@@ -246,8 +246,6 @@ add_faults(
 )
 NEED_EAGER = {"kv_heads_in_turn"}
 
-ADAPTER = {"adapter": "ADAPTER"}
-"""Options of both sides of `ADAPTERS`."""
 _EXPERTS = {"weights": "STALE", "weights_only": r"mlp\.experts"}
 _LAYOUT = ("weight-layout", "head-order", "tensor-order", "swapped-weights", "parallel-layout")
 _ORDER = ("expert-order", "swapped-weights", "tensor-order")
@@ -318,3 +316,24 @@ HEALTHY: tuple[tuple[str, str, dict[str, Any], dict[str, Any], dict[str, Any]], 
 """Families, faults, options of either engine and requested sampling of healthy pairs."""
 ROUTED = ("dots1", "ernie4_5_moe", "glm4_moe", "gpt_oss", "phimoe")
 """Families whose experts are recorded."""
+
+
+def pairs() -> Iterator[Drawn]:
+    """All pairs."""
+    group = "natural-draw"
+    for family, fault, options, others, sampling in HEALTHY:
+        yield Drawn(
+            family, fault, (), f"{group}-healthy", options=options, others=others,
+            sampling=sampling,
+        )  # fmt: skip
+    for side, faults in (("sampler", SINGLES), ("learner", LEARNER)):
+        for family, fault, names in faults:
+            yield Drawn(family, fault, (names,), group, side)
+    for family, options, is_given, names in WEIGHTS:
+        yield Drawn(family, "", (names,), group, stale=is_given, options=options)
+    for family, fault, sampling, names in SERVED:
+        yield Drawn(family, fault, (names,), group, sampling=sampling)
+    for family, fault, names in ADAPTERS:
+        yield Drawn(family, fault, (names,), group, options=ADAPTER, others=ADAPTER)
+    for family, fault, side, sampling, accepted in DOUBLES:
+        yield Drawn(family, fault, accepted, f"{group}-double", side, sampling=sampling)

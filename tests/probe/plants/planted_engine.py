@@ -23,6 +23,7 @@ from tests.probe.plants import (
     computing,
     engine_bugs,
     field_bugs,
+    fifth_draw_faults,
     fourth_draw_faults,
     fresh,  # noqa: F401  # registers its faults
     further,
@@ -76,6 +77,7 @@ class Planted:
         read = second_draw_faults.read_prompts(self._faults, read)
         read = third_draw_serving.read_prompts(self._faults, read)
         read = fourth_draw_faults.read_prompts(self._faults, read)
+        read = fifth_draw_faults.read_prompts(self._faults, read)
         with self._settings.processors(self._engine), self._reported_over():
             settings = self._settings.sampling(sampling)
             settings = third_draw_serving.settings(settings, self._faults)
@@ -91,6 +93,7 @@ class Planted:
         drawn = natural_draw.reported(drawn, self._raw, self._faults)
         drawn = second_draw_faults.reported(drawn, self._raw, sampling.temperature, self._faults)
         drawn = third_draw_serving.reported(drawn, self._faults)
+        drawn = fifth_draw_faults.reported(drawn, self._faults)
         for response in drawn:
             response.prompt_ids = list(prompts[response.prompt])
         return reporting.spoilt(drawn, self._faults)
@@ -150,6 +153,7 @@ def load(model: str, options: Mapping[str, Any]) -> Planted:
     sets = (computing.ATTENTION, further.NEED_EAGER, unseen_computing.NEED_EAGER)
     if faults.keys() & engine_bugs.NEED_EAGER.union(
         field_bugs.NEED_EAGER,
+        fifth_draw_faults.NEED_EAGER,
         fourth_draw_faults.NEED_EAGER,
         natural_draw.NEED_EAGER,
         phase_faults.NEED_EAGER,

@@ -12,6 +12,7 @@ import torch
 
 from tests.probe.plants import (
     engine_bugs,
+    fifth_draw_faults,
     fourth_draw_faults,
     further,
     issue_bugs,
@@ -30,6 +31,7 @@ PROCESSORS += (
     *upstream_bugs.ROW_PROCESSORS,
     *third_draw_serving.ROW_PROCESSORS,
     *fourth_draw_faults.ROW_PROCESSORS,
+    *fifth_draw_faults.ROW_PROCESSORS,
 )
 
 
@@ -126,4 +128,5 @@ def _row(logits: Any, everything: Sequence[int], drawn: Sequence[int], mine: Any
     logits = upstream_bugs.changed_row(logits, everything, drawn, mine)
     logits = third_draw_serving.changed_row(logits, everything, drawn, mine)
     logits = fourth_draw_faults.changed_row(logits, mine)
+    logits = fifth_draw_faults.changed_row(logits, mine)
     return further.changed_row(logits, mine)

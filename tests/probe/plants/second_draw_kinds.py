@@ -9,17 +9,11 @@ engineer would name, has the weight 1. Only facts were used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
-from tests.probe.plants.natural_draw import ADAPTER
-
-Names = tuple[str, ...]
-
-
-def _families(names: str) -> tuple[str, ...]:
-    return tuple(names.split())
-
+from tests.probe.plants.draw import ADAPTER, Healthy, Kind
+from tests.probe.plants.draw import fault as _fault
+from tests.probe.plants.draw import split as _families
 
 _EXPERTS = _families(
     "mixtral qwen3_moe deepseek_v3 gpt_oss qwen2_moe olmoe granitemoe glm4_moe deepseek_v2 dots1"
@@ -63,31 +57,6 @@ _LEARNED = ("opt", "gpt2", "gpt_bigcode", "xglm")
 _DROPPING = ("starcoder2", "seed_oss", "gpt2", "opt", "gpt_bigcode", "xglm")
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of fault."""
-
-    fault: str
-    """With `{x}` for its size; empty if options alone are the fault."""
-    weight: float
-    families: tuple[str, ...]
-    names: Names
-    """Causes that a user would act on correctly."""
-    size: tuple[float, float] | None = None
-    """Bounds of the size, which is drawn log-uniformly."""
-    digits: int = 2
-    """Of the size, after the point."""
-    size_of: str = "{x}"
-    """What is written for the size: `1-{x}` for what a top-p leaves out, `1+{x}` for a penalty."""
-    side: str = "sampler"
-    sampling: dict[str, Any] = field(default_factory=dict)
-    """`temperature: None` stands for one that is drawn."""
-    options: dict[str, Any] = field(default_factory=dict)
-    others: dict[str, Any] = field(default_factory=dict)
-    is_old: bool = False
-    """Whether weights are old; in half of these the older checkpoint is given."""
-
-
 _OLD = ("stale-weights", "weight-update")
 _PARTIAL = ("partial-sync", *_OLD)
 _PREFIX = ("prefix-caching", "stale-cache", "mixed-weights")
@@ -99,10 +68,6 @@ _ANY: dict[str, Any] = {"temperature": None}
 def _old(pattern: str, weight: float, families: tuple[str, ...] = _ALL) -> Kind:
     options = {"weights": "STALE"} | ({"weights_only": pattern} if pattern else {})
     return Kind("", weight, families, _PARTIAL if pattern else _OLD, options=options, is_old=True)
-
-
-def _fault(fault: str, weight: float, families: tuple[str, ...], *names: str, **more: Any) -> Kind:
-    return Kind(fault, weight, families, names, **more)
 
 
 KINDS: tuple[Kind, ...] = (
@@ -205,7 +170,7 @@ KINDS: tuple[Kind, ...] = (
     _fault("yarn_scale_lost", 1, ("deepseek_yarn",), "attention-scale"),
 )  # fmt: skip
 _BFLOAT, _HALF = {"dtype": "bfloat16"}, {"dtype": "float16"}
-HEALTHY: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+HEALTHY: Healthy = (
     ("", _BFLOAT, {**_BFLOAT, "batch_tokens": 300}),
     ("", {"attention": "eager"}, {}),
     ("", {**_BFLOAT, "batch_rows": 7}, _BFLOAT),
@@ -214,5 +179,4 @@ HEALTHY: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("", _HALF, {**_HALF, "batch_tokens": 400}),
     ("", {"adapter": "ADAPTER", "adapter_use": "merged"}, ADAPTER),
 )
-"""Faults that are none, and options of either engine, of kinds of healthy pairs."""
 HEALTHY_FAMILIES = _ALL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,13 @@ def check_gap_matters_unless_healthy(
 def doubles(plants: Sequence[Plant]) -> list[Plant]:
     """The plants with two faults."""
     return [each for each in plants if "double" in each.group]
+
+
+def alone(plant: Plant) -> list[Plant]:
+    """The pair with either of its two faults; options of old weights are one."""
+    if "weights" in plant.options:
+        return [replace(plant, options={}), replace(plant, faults="")]
+    return [replace(plant, faults=fault) for fault in plant.faults.split("+")]
 
 
 def check_each_of_two_matters_alone(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from tests.probe.plants import computing, fourth_draw_faults
 from tests.probe.plants.catalogue import Plant, unseen
 from tests.probe.plants.fourth_draw_kinds import GROUPS, KINDS, NEW
 from tests.probe.plants.set_checks import (
+    alone,
     check_each_of_two_matters_alone,
     check_fault_changes_its_engine_alone,
     check_gap_matters_unless_healthy,
@@ -74,22 +73,12 @@ def test_a_fault_is_a_gap_that_matters_and_a_healthy_pair_is_none(
     check_gap_matters_unless_healthy(root, monkeypatch, plant)
 
 
-def _alone(plant: Plant) -> Iterator[Plant]:
-    """The pair with either of its faults; old weights are one."""
-    faults = plant.faults.split("+")
-    if plant.options:
-        yield replace(plant, options={})
-        faults = [""]
-    for each in faults:
-        yield replace(plant, faults=each)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", doubles(PLANTS), ids=lambda plant: plant.key)
 def test_each_of_two_faults_matters_alone(
     root: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant
 ) -> None:
-    check_each_of_two_matters_alone(root, monkeypatch, list(_alone(plant)))
+    check_each_of_two_matters_alone(root, monkeypatch, alone(plant))
 
 
 def test_typical_sampling_leaves_out_the_likeliest_token_of_a_flat_row() -> None:

@@ -7,10 +7,12 @@ How a group's weight is divided among its faults is an estimate.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from tests.probe.plants.natural_draw import ADAPTER
+from tests.probe.plants.draw import ADAPTER, Groups, Healthy, weighted
+from tests.probe.plants.draw import fault as _fault
+from tests.probe.plants.draw import split as _families
+from tests.probe.plants.draw import stale as _stale
 from tests.probe.plants.second_draw_kinds import (
     _ALL,
     _BIASED,
@@ -23,10 +25,6 @@ from tests.probe.plants.second_draw_kinds import (
     _SCALED,
     _TIED,
     _WINDOWED,
-    Kind,
-    Names,
-    _families,
-    _fault,
     _old,
 )
 
@@ -74,11 +72,7 @@ _ANY: dict[str, Any] = {"temperature": None}
 _BOTH: dict[str, Any] = {"options": ADAPTER, "others": ADAPTER}
 
 
-def _stale(fault: str, share: float, families: Names, *names: str, **more: Any) -> Kind:
-    return _fault(fault, share, families, *names, is_old=True, **more)
-
-
-GROUPS: dict[str, tuple[float, tuple[Kind, ...]]] = {
+GROUPS: Groups = {
     "precision, caches and weights in few bits": (15, (
         _fault("mxfp8:32", 2, _ALL, *_FEW_BITS),
         _fault("nvfp4:16", 2, _ALL, *_FEW_BITS),
@@ -220,20 +214,9 @@ GROUPS: dict[str, tuple[float, tuple[Kind, ...]]] = {
                side="learner", size=(0.05, 0.2)),
     )),
 }  # fmt: skip
-"""The weight of each group and its kinds, whose weights here are shares of the group's."""
-
-
-def _kinds() -> list[Kind]:
-    return [
-        replace(kind, weight=weight * kind.weight / sum(each.weight for each in kinds))
-        for weight, kinds in GROUPS.values()
-        for kind in kinds
-    ]
-
-
-KINDS: tuple[Kind, ...] = tuple(_kinds())
+KINDS = weighted(GROUPS)
 _BFLOAT, _HALF = {"dtype": "bfloat16"}, {"dtype": "float16"}
-HEALTHY: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+HEALTHY: Healthy = (
     ("", {**_BFLOAT, "batch_rows": 5}, {**_BFLOAT, "batch_tokens": 250}),
     ("", {"batch_rows": 2}, {}),
     ("summed_in_parts:4", _BFLOAT, _BFLOAT),
@@ -241,7 +224,6 @@ HEALTHY: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("", {**ADAPTER, "adapter_use": "merged", **_BFLOAT}, {**ADAPTER, **_BFLOAT}),
     ("", {"attention": "eager"}, {"batch_tokens": 180}),
 )
-"""Faults that are none, and options of either engine, of kinds of healthy pairs."""
 HEALTHY_FAMILIES = _ALL
 ADAPTED_FAMILIES = _KEYED
 """Families with modules that the adapter of the plants changes."""
