@@ -30,6 +30,7 @@ requires a restart. Every framework has a row for each in `KnobTable.engine_sett
 METHOD_SETTINGS: Mapping[str, str] = {
     "advantage_reweighting": "Advantages scaled by 1 - value + value times the old probability.",
     "critic_pretraining": "Steps in which only the critic learns.",
+    "default_adam": "Adam's beta1 of 0.9, beta2 of 0.999 and epsilon of 1e-8.",
     "divergence_limit": "Largest change of a token's probability before the loss masks it.",
     "drift_penalty": "Weight of the squared log-ratio to the sampler.",
     "drop_failed_rollouts": "Rollouts that a tool or the environment ended stay out of the loss.",

@@ -56,6 +56,7 @@ IDS = {
     "clip-cov",
     "clip-higher",
     "dcpo",
+    "default-adam",
     "divisible-batch",
     "dppo",
     "dr-grpo",

@@ -316,6 +316,18 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
             {"warmup_steps": 0, "total_steps": 200},
         ],
     ),
+    "CFG058": (
+        [
+            {"adam_beta1": 0.99, "adam_beta2": 0.5},
+            {"adam_beta1": 0.9, "adam_beta2": 0.8, "adam_epsilon": 1e-8},
+            {"adam_epsilon": 1.0},
+        ],
+        [
+            {"adam_beta1": 0.9, "adam_beta2": 0.95},
+            {"adam_beta1": 0.0, "adam_beta2": 0.0, "adam_epsilon": 1e-4},
+            {"adam_beta1": 0.9, "adam_epsilon": 1e-15},
+        ],
+    ),
     "CFG029": (
         [
             {"sampler_batch_tokens": 1024, "chunked_prefill": False, "max_prompt_length": 1024,
@@ -397,8 +409,8 @@ def test_what_may_be_intended_is_a_note(
 
 @each_rule
 def test_the_needs_are_knobs_or_facts(rule: ConfigRule) -> None:
-    # CFG057 needs one of two settings, CFG060 and CFG061 read all.
-    assert rule.needs or rule.code in ("CFG057", "CFG060", "CFG061")
+    # CFG057 and CFG058 need one of two settings, CFG060 and CFG061 read all.
+    assert rule.needs or rule.code in ("CFG057", "CFG058", "CFG060", "CFG061")
     assert all(name in KNOBS or name in CONFIG_FACTS for name in rule.needs)
 
 

@@ -475,6 +475,16 @@ def test_a_config_without_adapters_has_the_framework_s_default(
                   f"{ROLLOUT}.enable_chunked_prefill": False},
          {"epochs": 3, "sampler_batch_tokens": 4096, "chunked_prefill": False}),
         ("trl", {"num_train_epochs": 2}, {"epochs": 2}),
+        *((name, {"adam_beta1": 0.9, "adam_beta2": 0.5, "adam_epsilon": 1e-6},
+           {"adam_beta1": 0.9, "adam_beta2": 0.5, "adam_epsilon": 1e-6})
+          for name in ("trl", "ms-swift")),
+        *((name, {key: betas}, {"adam_beta1": 0.9, "adam_beta2": 0.95})
+          for name, key in (("verl", f"{ACTOR}.optim.betas"),
+                            ("nemo-rl", "policy.optimizer.kwargs.betas"),
+                            ("skyrl", "trainer.policy.optimizer_config.adam_betas"))
+          for betas in ("0.9 0.95", "[0.9,0.95]")),
+        ("verl", {f"{ACTOR}.optim.betas": "0.9"}, {"adam_beta1": None, "adam_beta2": None}),
+        ("verl", {f"{ACTOR}.optim.betas": "low high"}, {"adam_beta1": None}),
         ("skyrl", {"trainer.policy.optimizer_config.num_warmup_steps": 10}, {"warmup_steps": 10}),
         ("nemo-rl", {"policy.max_total_sequence_length": 512, "grpo.max_num_steps": 0},
          {"learner_length": 512, "total_steps": None}),

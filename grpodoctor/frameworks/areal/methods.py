@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.adam_settings import adam, default_adam
 from grpodoctor.frameworks.adapter_rank import rank_if_enabled
 from grpodoctor.frameworks.knob_mapping import KnobMapping
 from grpodoctor.frameworks.sampler_precision import sampler_quantized
@@ -42,6 +43,7 @@ def _read_correction(setting: Setting, _: Settings) -> Setting | None:
 
 
 METHODS = (
+    default_adam("actor.optimizer.beta1", "actor.optimizer.beta2", "actor.optimizer.eps"),
     KnobMapping("gae_lambda", "actor.gae_lambda"),
     KnobMapping("value_clip", "critic.eps_clip"),
     KnobMapping(
@@ -134,6 +136,7 @@ FACTS = (
     KnobMapping("context_length", "vllm.max_model_len"),
     sampler_quantized("vllm.quantization", "sglang.quantization"),
     KnobMapping("dual_clip", "actor.c_clip"),
+    *adam("actor.optimizer.beta1", "actor.optimizer.beta2", "actor.optimizer.eps"),
     KnobMapping(
         "lora_rank",
         "actor.lora_rank",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.adam_settings import adam, default_adam
 from grpodoctor.frameworks.knob_mapping import KnobMapping
 from grpodoctor.frameworks.written_settings import NothingToSet, Settings, Unsupported
 from grpodoctor.vocabulary.knobs import Setting
@@ -31,6 +32,7 @@ def _read_unprotected(setting: Setting, settings: Settings) -> Setting | None:
 
 
 METHODS = (
+    default_adam("optimizer.beta1", "optimizer.beta2", "optimizer.epsilon"),
     KnobMapping("divergence_limit", "loss.divergence_limit"),
     KnobMapping("drift_penalty", "loss.drift_penalty"),
     KnobMapping("kl_estimator", "loss.kl_estimator"),
@@ -96,6 +98,7 @@ FACTS = (
     KnobMapping("lora_rank", "model.lora_rank"),
     KnobMapping("context_length", "engine.max_model_len"),
     KnobMapping("dual_clip", "loss.dual_clip"),
+    *adam("optimizer.beta1", "optimizer.beta2", "optimizer.epsilon"),
     KnobMapping("critic_pretraining", "critic.pretrain_steps"),
     KnobMapping("unprotected_bfloat16", "model.dtype", read=_read_unprotected),
     KnobMapping("pretrained_model", "model.name", read=lambda setting, _: setting != "builtin"),

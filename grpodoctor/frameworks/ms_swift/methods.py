@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.adam_settings import adam, default_adam
 from grpodoctor.frameworks.combined_settings import count_only
 from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
 from grpodoctor.frameworks.sampler_precision import sampler_quantized
@@ -79,6 +80,7 @@ def _read_response_ratio(setting: Setting, settings: Settings) -> Setting | None
 
 
 METHODS = (
+    default_adam("adam_beta1", "adam_beta2", "adam_epsilon"),
     KnobMapping(
         "kl_estimator",
         values={"k3": NothingToSet("ms-swift always uses k3")},
@@ -181,6 +183,7 @@ FACTS = (
     KnobMapping("epochs", "num_train_epochs"),
     KnobMapping("warmup_steps", "warmup_steps", read=count_only),
     KnobMapping("warmup_share", "warmup_ratio"),
+    *adam("adam_beta1", "adam_beta2", "adam_epsilon"),
     KnobMapping("batch_responses", "generation_batch_size", read=count_only),
     KnobMapping("dual_clip", "delta"),
     KnobMapping("punishment_limit", "soft_max_length"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.adam_settings import adam_betas, default_adam_betas
 from grpodoctor.frameworks.adapter_rank import rank_if_enabled
 from grpodoctor.frameworks.combined_settings import count_only, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
@@ -48,6 +49,7 @@ def _read_staleness(setting: Setting, settings: Settings) -> Setting | None:
 
 
 METHODS = (
+    default_adam_betas("policy.optimizer.kwargs.betas", {"policy.optimizer.kwargs.eps": 1e-8}),
     KnobMapping("kl_estimator", "loss_fn.reference_policy_kl_type"),
     KnobMapping("no_kl_in_reward", "loss_fn.use_kl_in_reward", write=False),
     KnobMapping(
@@ -162,6 +164,8 @@ FACTS = (
     KnobMapping("punishment_limit", "grpo.reward_shaping.max_response_length"),
     KnobMapping("overlong_buffer", "grpo.reward_shaping.overlong_buffer_length"),
     KnobMapping("dual_clip", "loss_fn.ratio_clip_c"),
+    *adam_betas("policy.optimizer.kwargs.betas"),
+    KnobMapping("adam_epsilon", "policy.optimizer.kwargs.eps"),
     KnobMapping(
         "lora_rank",
         "policy.dtensor_cfg.lora_cfg.dim",

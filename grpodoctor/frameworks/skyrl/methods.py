@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.adam_settings import adam_betas, default_adam_betas
 from grpodoctor.frameworks.combined_settings import count_only, is_count, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
 from grpodoctor.frameworks.sampler_precision import sampler_quantized
@@ -93,6 +94,7 @@ def _read_correction(setting: Setting, settings: Settings) -> Setting | None:
 
 
 METHODS = (
+    default_adam_betas("trainer.policy.optimizer_config.adam_betas"),
     KnobMapping("gae_lambda", f"{_ALGORITHM}.lambd"),
     KnobMapping("value_clip", f"{_ALGORITHM}.value_clip"),
     KnobMapping("whitened_advantages", write=NothingToSet("SkyRL always whitens GAE advantages")),
@@ -258,6 +260,7 @@ FACTS = (
     KnobMapping(
         "warmup_steps", "trainer.policy.optimizer_config.num_warmup_steps", read=count_only
     ),
+    *adam_betas("trainer.policy.optimizer_config.adam_betas"),
     KnobMapping("context_length", "generator.inference_engine.engine_init_kwargs.max_model_len"),
     KnobMapping("staleness_limit", "trainer.fully_async.max_staleness_steps"),
     sampler_quantized("generator.inference_engine.engine_init_kwargs.quantization"),

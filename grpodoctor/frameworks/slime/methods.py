@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.adam_settings import adam, default_adam
 from grpodoctor.frameworks.combined_settings import count_only, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping
 from grpodoctor.frameworks.sampler_precision import sampler_quantized
@@ -57,6 +58,7 @@ def _clipped_loss(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
 
 
 METHODS = (
+    default_adam("adam_beta1", "adam_beta2", "adam_eps"),
     KnobMapping("gae_lambda", "lambd"),
     KnobMapping("value_clip", "value_clip"),
     KnobMapping("whitened_advantages", "normalize_advantages"),
@@ -137,6 +139,7 @@ FACTS = (
     KnobMapping("context_length", "rollout_max_context_len"),
     KnobMapping("router_loss", "moe_aux_loss_coeff"),
     KnobMapping("dual_clip", "eps_clip_c"),
+    *adam("adam_beta1", "adam_beta2", "adam_eps"),
     sampler_quantized("sglang_quantization"),
     KnobMapping("lora_rank", "lora_rank", default=0),
     KnobMapping("old_logprobs", "use_rollout_logprobs", read={True: "sampler", False: "recompute"}),

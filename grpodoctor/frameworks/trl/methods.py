@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.adam_settings import adam, default_adam
 from grpodoctor.frameworks.combined_settings import count_only
 from grpodoctor.frameworks.knob_mapping import KnobMapping
 from grpodoctor.frameworks.written_settings import (
@@ -119,6 +120,7 @@ def _read_rank(_: Setting, settings: Settings) -> Setting | None:
 
 
 METHODS = (
+    default_adam("adam_beta1", "adam_beta2", "adam_epsilon"),
     KnobMapping(
         "kl_estimator",
         values={"k3": NothingToSet("TRL always uses k3")},
@@ -248,6 +250,7 @@ FACTS = (
     KnobMapping("epochs", "num_train_epochs"),
     KnobMapping("warmup_steps", "warmup_steps", read=count_only),
     KnobMapping("warmup_share", "warmup_ratio"),
+    *adam("adam_beta1", "adam_beta2", "adam_epsilon"),
     KnobMapping("batch_responses", "generation_batch_size", read=count_only),
     KnobMapping("responses_per_process", "per_device_train_batch_size", read=read_responses),
     KnobMapping("sampler_apart", "use_vllm", read=read_sampler_apart),

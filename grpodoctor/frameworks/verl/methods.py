@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.adam_settings import adam_betas, default_adam_betas
 from grpodoctor.frameworks.adapter_rank import rank_of_any
 from grpodoctor.frameworks.combined_settings import (
     count_only,
@@ -119,6 +120,7 @@ def _limit(bound: Setting, _: Settings) -> tuple[SettingLine, ...]:
 
 
 METHODS = (
+    default_adam_betas(f"{ACTOR}.optim.betas"),
     KnobMapping("divergence_limit", write=_limit),
     KnobMapping("no_kl_in_reward", "algorithm.use_kl_in_reward", write=False),
     KnobMapping(
@@ -358,6 +360,7 @@ FACTS = (
     KnobMapping("epochs", "trainer.total_epochs"),
     KnobMapping("sampler_batch_tokens", f"{_ROLLOUT}.max_num_batched_tokens", read=count_only),
     KnobMapping("chunked_prefill", f"{_ROLLOUT}.enable_chunked_prefill"),
+    *adam_betas(f"{ACTOR}.optim.betas"),
     KnobMapping("warmup_steps", f"{ACTOR}.optim.lr_warmup_steps", read=count_only),
     KnobMapping("warmup_share", f"{ACTOR}.optim.lr_warmup_steps_ratio"),
     KnobMapping(
