@@ -85,6 +85,7 @@ IDS = {
     "lite-ppo",
     "longer-limit",
     "lopti",
+    "lower-gpu-memory",
     "lower-learning-rate",
     "lower-temperature",
     "luspo",
