@@ -22,6 +22,9 @@ ENGINE_SETTINGS: Mapping[str, str] = {
     "one_temperature": "The learner's log-probabilities at the sampling temperature.",
     "processed_logprobs": "Log-probabilities after the temperature, of the sampled distribution.",
     "no_prefix_cache": "No prefix cache.",
+    "small_micro_batch": "One response, or few tokens, per pass of the learner.",
+    "gradient_checkpointing": "Activations are computed again in the backward pass.",
+    "sampler_memory": "A smaller share of the GPU memory for the sampler.",
     "balanced_routers": "Weight of the auxiliary loss that balances the load of the experts.",
 }
 """Settings of the two engines that a probe or a remedy asks for. No log holds them, and a change

@@ -13,6 +13,7 @@ from grpodoctor.monitor.advice import Advice, AdviceSource, with_alternatives
 from grpodoctor.monitor.attached_probes import AttachedProbes
 from grpodoctor.monitor.bounded_json import bounded, short
 from grpodoctor.monitor.chart_specs import CHARTED_METRICS, DIVIDED_METRICS
+from grpodoctor.monitor.crash_report import CrashReport, remedy_for, with_caution
 from grpodoctor.monitor.diagnosis.costs import CostTracker
 from grpodoctor.monitor.diagnosis.diagnose import Reading, diagnose
 from grpodoctor.monitor.diagnosis.problems import is_alarm
@@ -30,6 +31,7 @@ from grpodoctor.remedies.recent_readings import recent_readings
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.diagnosis import Change
 from grpodoctor.rules.engine import Engine
+from grpodoctor.runs.crash import Crash
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.runs.reading.rows.step_assembly import MIN_RUN_STEPS
 from grpodoctor.runs.records import Event, Manifest, StepRecord
@@ -85,6 +87,8 @@ class Examination:
         """Address of a remote run that was downloaded to `directory`."""
         self.log = ""
         """The file that has the steps; empty if it is a temporary copy."""
+        self.crash: Crash | None = None
+        """The error with which the log ends."""
         self.gpus: int | None = None
         """Number of GPUs, if the run's config tells it."""
         self.finished = False
@@ -202,7 +206,8 @@ class Examination:
     def _report(self, framework: str | None, earlier: tuple[EarlierRun, ...]) -> Report:
         results = self.engine.diagnosis()
         remedies = {remedy for finding in results.findings for remedy in finding.remedies}
-        advice = self.advice(with_alternatives(remedies), framework)
+        advice = with_caution(self.advice(with_alternatives(remedies), framework), self.crash)
+        crash = self._crash_report(framework)
         reading = Reading(
             self.steps,
             self._first_step,
@@ -210,6 +215,7 @@ class Examination:
             self._unmapped,
             self._components,
             tuple(self._checkpoints),
+            crash.what if crash else "",
         )
         diagnosis = diagnose(self.engine, self.rules, self.costs, reading, advice)
         verdict = with_earlier_runs(diagnosis.verdict, earlier)
@@ -232,7 +238,16 @@ class Examination:
             treatments=tuple(self.treatments),
             earlier_runs=earlier,
             lengths=lengths_of(self.engine.chart, self.rules) if earlier else Lengths(),
+            crash=crash,
         )
+
+    def _crash_report(self, framework: str | None) -> CrashReport | None:
+        """What to report about the error with which the log ends; None if there is none."""
+        if self.crash is None:
+            return None
+        remedy = remedy_for(self.crash.kind)
+        advice = self.advice([remedy], framework)[remedy] if remedy else None
+        return CrashReport(self.crash, self.facts().last_step, advice)
 
     def findings_by_cause(self) -> tuple[list[Finding], dict[str, Finding]]:
         """The findings of the rules in the order of the diagnosis: each cause before its symptoms.

@@ -92,6 +92,7 @@ def _examine(
     readings = len(examination.engine.chart.series("reward/mean"))
     too_short = short_run_note(readings, examination.steps)
     examination.notes += [*run.notes, too_short] if too_short else run.notes
+    examination.crash = run.follower.crash
     examination.gpus = gpus_of(run.settings)
     examination.note_unused_keys(run.unused_keys)
     return examination, run.follower.rollouts

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpodoctor.monitor.advice import Advice, usable
+from grpodoctor.monitor.crash_report import CrashReport
 from grpodoctor.monitor.diagnosis.diagnose import Diagnosis
 from grpodoctor.monitor.diagnosis.verdict import Verdict
 from grpodoctor.monitor.response_lengths import Lengths
@@ -170,6 +171,9 @@ class Report:
     """The latest of the runs that the log holds before this one, in their order."""
     lengths: Lengths = field(default_factory=Lengths)
     """The lengths of the responses, to compare earlier runs with."""
+    crash: CrashReport | None = None
+    """The error with which the log ends. It is no fault of the training: neither the verdict nor
+    `reaches` depends on it."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -206,6 +210,7 @@ class Report:
             },
             "treatments": [treatment.to_json() for treatment in self.treatments],
             "earlier_runs": [run.to_json() for run in self.earlier_runs],
+            "crash": self.crash.to_json() if self.crash else None,
         }
 
     def reaches(self, severity: str) -> bool:

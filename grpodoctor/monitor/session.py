@@ -182,6 +182,8 @@ class Session:
         self.examination.notes += poll.notes
         self.examination.note_damage(poll.damage)
         self.examination.log = str(log_of(self.run_dir, self._follower))
+        if isinstance(self._follower, FrameworkFollower):
+            self.examination.crash = self._follower.crash
         if isinstance(self._follower, FrameworkFollower) and self._follower.translator is not None:
             self.examination.note_unused_keys(self._follower.translator.unused)
             self.examination.gpus = gpus_of(self._follower.translator.given)

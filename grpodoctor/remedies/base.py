@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from grpodoctor.runs.crash import CrashKind
 from grpodoctor.vocabulary.knobs import Setting
 
 Readings = Mapping[str, float]
@@ -129,6 +130,10 @@ class Remedy:
     """Facts about the run that advice to a person assumes where they are unknown, as `remark`
     then says; `tuned` reads them among the readings, true as 1. `assumed` names the fact that one
     of them is assumed. A change of a live run assumes nothing."""
+    crash: ClassVar[CrashKind | None] = None
+    """The kind of crash that calls for it, where no rule does."""
+    needs_memory: ClassVar[bool] = False
+    """Whether it needs more GPU memory, which a run that ended without any does not have."""
     alternatives: ClassVar[tuple[str, ...]] = ()
     """Ids of remedies with the same effect. A rule that calls for this one calls for them too."""
 

@@ -352,7 +352,9 @@ def grpo_config_fields() -> set[str]:
     spec = importlib.util.find_spec("trl")
     assert spec is not None
     assert spec.origin is not None
-    inherited = {"learning_rate", "fp16", "gradient_accumulation_steps"}  # from transformers
+    inherited = {
+        "learning_rate", "fp16", "gradient_accumulation_steps", "per_device_train_batch_size"
+    }  # fmt: skip  # from transformers
     fields: set[str] = set(inherited)
     for name in ("grpo_config.py", "base_config.py"):
         file = Path(spec.origin).parent / "trainer" / name

@@ -86,6 +86,7 @@ IDS = {
     "lite-ppo",
     "longer-limit",
     "lopti",
+    "lower-gpu-memory",
     "lower-learning-rate",
     "lower-temperature",
     "luspo",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from grpodoctor.monitor.chart_specs import CHARTED_METRICS
+from grpodoctor.monitor.crash_report import CrashReport
 from grpodoctor.monitor.dashboard.config_differences import run_settings
 from grpodoctor.monitor.dashboard.run_summary import cost_text
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
@@ -103,12 +104,22 @@ def _diagnosis(context: PageContext) -> None:
                 st.markdown(prose(step.text))
         if copied:
             st.code("\n".join(copied), language=None, wrap_lines=True)
+    if report.crash:
+        _crash(report.crash)
     for line in (damage_line(report),) if report.damage_total else ():
         st.warning(unlinked(line, limit=400))
     for line in earlier_run_lines(report):
         st.info(unlinked(line, limit=400))
     for defect in report.defects:
         st.warning(unlinked(defect_line(defect), limit=400))
+
+
+def _crash(crash: CrashReport) -> None:
+    """The error with which the log ends, and the settings that prevent it."""
+    st.warning(unlinked(crash.line, limit=400))
+    lines = [line.commented_line for line in crash.remedy.settings] if crash.remedy else []
+    if lines:
+        st.code("\n".join(lines), language=None, wrap_lines=True)
 
 
 def _vitals(context: PageContext) -> None:

@@ -17,6 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.padding import Padding
 from rich.text import Text
 
+from grpodoctor.monitor.crash_report import CrashReport
 from grpodoctor.monitor.report import TreatmentEntry
 from grpodoctor.monitor.snapshot import Snapshot, TreatmentState
 from grpodoctor.monitor.vitals import Vital, format_number, format_reading
@@ -170,6 +171,14 @@ class VerdictLines:
         yield Text("\n".join(lines), text.style)
         if self.action and not self.has_backlog:
             yield on_one_line(Text(f"  {self.action}", style="bold"), options.max_width)
+        crash = self.snapshot.report.crash
+        if crash and not self.has_backlog:
+            yield on_one_line(crash_text(crash), options.max_width)
+
+
+def crash_text(crash: CrashReport) -> Text:
+    """The error with which the log ends, and what to do about it."""
+    return Text(plain(crash.line), style="yellow")
 
 
 def verdict_text(snapshot: Snapshot) -> Text:

@@ -14,6 +14,7 @@ from grpodoctor.cli.watch_screen.entries import (
     VITAL_COLUMNS,
     FindingEntry,
     Heading,
+    crash_text,
     finding_counts,
     journal_text,
     no_findings,
@@ -44,6 +45,8 @@ class TextScreen:
         yield verdict_text(snapshot)
         if action := first_action(snapshot.report):
             yield on_one_line(Text(f"  {action}", style="bold"), width)
+        if snapshot.report.crash:
+            yield crash_text(snapshot.report.crash)
         yield ""
         yield _title("Findings", width, finding_counts(snapshot.findings))
         yield from _findings(snapshot)

@@ -125,6 +125,11 @@ _ENGINE_SETTINGS = (
     nothing_to_set("processed_logprobs", "SGLang returns processed log-probabilities by default"),
     KnobMapping("no_prefix_cache", "vllm.no_enable_prefix_caching", write=True,
         note="or sglang.disable_radix_cache=true"),
+    KnobMapping("small_micro_batch", "actor.mb_spec.max_tokens_per_mb",
+        write="<current value / 2>", note="at least the longest prompt and response together"),
+    KnobMapping("gradient_checkpointing", "actor.gradient_checkpointing"),
+    KnobMapping("sampler_memory", "sglang.mem_fraction_static", write=0.7,
+        note="or vllm.gpu_memory_utilization; only if the sampler shares the GPUs"),
     unsupported("balanced_routers", "train with a lower learning rate instead"),
 )
 

@@ -67,6 +67,10 @@ KNOBS = KnobTable(
             "the bundled trainer always requests processed log-probabilities"),
         nothing_to_set("no_prefix_cache",
             "the bundled trainer clears the prefix cache at every weight sync"),
+        KnobMapping("small_micro_batch", "optimizer.micro_batch", write=1, note=_RESTART),
+        KnobMapping("gradient_checkpointing", "model.gradient_checkpointing", note=_RESTART),
+        KnobMapping("sampler_memory", "engine.memory_share", write=0.2,
+            note="with vLLM; default 0.3"),
         unsupported("balanced_routers", "lower optimizer.learning_rate instead"),
     ),
 )

@@ -114,6 +114,12 @@ _ENGINE_SETTINGS = (
     nothing_to_set("processed_logprobs",
         "ms-swift always requests processed log-probabilities from vLLM"),
     KnobMapping("no_prefix_cache", "vllm_enable_prefix_caching", write=False),
+    KnobMapping("small_micro_batch",
+        write={"per_device_train_batch_size": 1,
+               "gradient_accumulation_steps": "<current value x old per-device batch>"}),
+    KnobMapping("gradient_checkpointing", "gradient_checkpointing"),
+    KnobMapping("sampler_memory", "vllm_gpu_memory_utilization", write=0.4,
+        note="0.1 less than now, if sampler and learner share the GPUs"),
     KnobMapping("balanced_routers", "router_aux_loss_coef",
         note="for megatron rlhf: --moe_aux_loss_coeff"),
 )

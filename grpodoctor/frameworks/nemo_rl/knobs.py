@@ -144,6 +144,11 @@ _ENGINE_SETTINGS = (
     KnobMapping("processed_logprobs", f"{_GENERATION}.vllm_cfg.logprobs_mode",
         write="processed_logprobs"),
     KnobMapping("no_prefix_cache", f"++{_GENERATION}.vllm_cfg.enable_prefix_caching", write=False),
+    KnobMapping("small_micro_batch", "policy.train_micro_batch_size", write=1),
+    KnobMapping("gradient_checkpointing", "policy.dtensor_cfg.activation_checkpointing",
+        note="with Megatron: policy.megatron_cfg.activation_checkpointing"),
+    KnobMapping("sampler_memory", f"{_GENERATION}.vllm_cfg.gpu_memory_utilization", write=0.5,
+        note="0.1 less than now, if sampler and learner share the GPUs"),
     KnobMapping("balanced_routers", "policy.megatron_cfg.freeze_moe_router",
         write=WithNote(True, "NeMo RL has no auxiliary loss by default")),
 )

@@ -104,6 +104,11 @@ _ENGINE_SETTINGS = (
     nothing_to_set("processed_logprobs",
         "open-instruct always requests processed log-probabilities"),
     KnobMapping("no_prefix_cache", "vllm_enable_prefix_caching", write=False),
+    KnobMapping("small_micro_batch", "pack_length", write="<current value / 2>",
+        note="at least the longest prompt and response together"),
+    KnobMapping("gradient_checkpointing", "gradient_checkpointing"),
+    KnobMapping("sampler_memory", "vllm_gpu_memory_utilization", write=0.8,
+        note="default 0.9; only with --single_gpu_mode, or if the sampler itself ran out"),
     unsupported("balanced_routers", "train with a lower learning rate instead"),
 )
 

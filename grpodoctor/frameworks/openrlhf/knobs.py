@@ -148,6 +148,12 @@ _ENGINE_SETTINGS = (
     KnobMapping("processed_logprobs", f"{_IS}_enable", write=True,
         note="requests processed log-probabilities from vLLM and weights tokens with them"),
     KnobMapping("no_prefix_cache", "vllm.enable_prefix_caching", write=False),
+    KnobMapping("small_micro_batch", "train.micro_batch_size", write=1,
+        note="micro_train_batch_size in older versions"),
+    KnobMapping("gradient_checkpointing", "actor.gradient_checkpointing_enable",
+        note="gradient_checkpointing in older versions"),
+    KnobMapping("sampler_memory", "vllm.gpu_memory_utilization", write=0.6,
+        note="0.1 less than now, if sampler and learner share the GPUs"),
     KnobMapping("balanced_routers", "actor.aux_loss_coef"),
 )
 

@@ -110,6 +110,11 @@ _ENGINE_SETTINGS = (
     KnobMapping("processed_logprobs", "inference.vllm.logprobs_mode", write="processed_logprobs",
         note="the default"),
     KnobMapping("no_prefix_cache", "inference.vllm.enable_prefix_caching", write=False),
+    KnobMapping("small_micro_batch", "trainer.model.seq_len", write="<current value / 2>",
+        note="tokens of a micro-batch; at least the longest prompt and response together"),
+    KnobMapping("gradient_checkpointing", "trainer.model.ac.freq", write=1),
+    KnobMapping("sampler_memory", "inference.vllm.gpu_memory_utilization", write=0.8,
+        note="default 0.9; only if trainer and inference share the GPUs"),
     KnobMapping("balanced_routers", "trainer.model.freeze_moe_router", write=True),
 )
 

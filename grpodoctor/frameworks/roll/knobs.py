@@ -146,6 +146,14 @@ _ENGINE_SETTINGS = (
         note="vLLM only"),
     KnobMapping("no_prefix_cache", f"{_ENGINE}.enable_prefix_caching", write=False,
         note="disable_radix_cache=true with SGLang"),
+    KnobMapping("small_micro_batch",
+        write={"actor_train.training_args.per_device_train_batch_size": 1,
+               "actor_train.training_args.gradient_accumulation_steps":
+                   "<current value x old per-device batch>"}),
+    KnobMapping("gradient_checkpointing", "actor_train.model_args.disable_gradient_checkpointing",
+        write=False),
+    KnobMapping("sampler_memory", f"{_ENGINE}.gpu_memory_utilization", write=0.7,
+        note="vLLM; mem_fraction_static with SGLang; 0.1 less than now"),
     KnobMapping("balanced_routers", "actor_train.model_args.moe_aux_loss_coef"),
 )
 

@@ -101,6 +101,13 @@ _ENGINE_SETTINGS = (
     nothing_to_set("one_temperature", "slime scores at --rollout-temperature, as it samples"),
     nothing_to_set("processed_logprobs", "SGLang returns processed log-probabilities by default"),
     KnobMapping("no_prefix_cache", "sglang_disable_radix_cache", write=True),
+    KnobMapping("small_micro_batch", "max_tokens_per_gpu", write="<current value / 2>",
+        note="with --use-dynamic-batch-size; without it, --micro-batch-size 1"),
+    KnobMapping("gradient_checkpointing",
+        write={"recompute_granularity": "full", "recompute_method": "uniform",
+               "recompute_num_layers": 1}),
+    KnobMapping("sampler_memory", "sglang_mem_fraction_static", write=0.7,
+        note="0.1 less than now, with --colocate"),
     KnobMapping("balanced_routers", "moe_aux_loss_coeff",
         enabled_by={"moe_router_load_balancing_type": "aux_loss"}),
 )

@@ -88,6 +88,9 @@ _ENGINE_SETTINGS = (
         note="the server scores at temperature 1"),
     unsupported("processed_logprobs", "sample at temperature=1.0, where both are the same"),
     KnobMapping("no_prefix_cache", write=_SERVER),
+    KnobMapping("small_micro_batch", write=_SERVER),
+    KnobMapping("gradient_checkpointing", write=_SERVER),
+    KnobMapping("sampler_memory", write=_SERVER),
     KnobMapping("balanced_routers", write=_SERVER),
 )
 

@@ -190,6 +190,12 @@ _ENGINE_SETTINGS = (
     nothing_to_set("processed_logprobs",
         "TRL always requests processed log-probabilities from vLLM"),
     KnobMapping("no_prefix_cache", write={f"{_SERVER} --enable_prefix_caching": False}),
+    KnobMapping("small_micro_batch",
+        write={"per_device_train_batch_size": 1,
+               "gradient_accumulation_steps": Raw("<current value x old per-device batch>")}),
+    KnobMapping("gradient_checkpointing", "gradient_checkpointing"),
+    KnobMapping("sampler_memory", "vllm_gpu_memory_utilization", write=Raw("0.2"),
+        note='default 0.3; 0.1 less than now, with vllm_mode="colocate"'),
     KnobMapping("balanced_routers", "router_aux_loss_coef"),
 )
 

@@ -54,6 +54,7 @@ from grpodoctor.rules.shared.run_health import (
 )
 from grpodoctor.rules.shared.whole_run import rises_over_run
 from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.reading.read_notes import MIN_READINGS
 from grpodoctor.runs.series import BASELINE, Series
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -84,6 +85,9 @@ _NEVER_EXCUSED: frozenset[Condition] = frozenset({"wrong-reference", "reference-
 
 _OUTCOME_THEN = " went from "
 """What the clause of a summary contains that states the outcome at that time."""
+
+_FEWEST_EQUAL = 3
+"""Readings from which a constant outcome is stated."""
 
 _CURED_BY = 2 / 3
 """Part of the run after which such a condition stays away; one that ends later may come back."""
@@ -144,6 +148,8 @@ class Reading:
     """Keys of the reward's components, if no key holds the reward."""
     checkpoints: tuple[int, ...] = ()
     """Steps whose checkpoint the journal notes."""
+    crash: str = ""
+    """The error with which the log ends, without a full stop; empty if there is none."""
 
 
 def diagnose(
@@ -197,11 +203,26 @@ def diagnose(
         slack=ONSET_SLACK * _stride(chart, reading),
         no_rise=no_rise,
         no_rise_action=first_remedy(no_rise, advice) if no_rise else "",
+        constant=constant_outcome(chart),
+        crash=reading.crash,
     )
     way_back = _way_back(problems, evidence, chart, reading)
     first_action = first_action_of(problems[0], advice, way_back) if problems else ""
     verdict = verdict_of(problems, evidence, first_action)
     return Diagnosis(verdict, problems, coverage, way_back)
+
+
+def constant_outcome(chart: Chart) -> str:
+    """That the reward or the accuracy had the same value in all readings; empty if none had.
+
+    The chart keeps the latest readings of a long run, so only those of a short one are all there.
+    """
+    for metric in _OUTCOMES:
+        series = chart.series(metric)
+        values = {value for _, value in series}
+        if len(values) == 1 and _FEWEST_EQUAL <= len(series) < MIN_READINGS:
+            return f"the {_NOUNS[metric]} is {values.pop():.3g} in all of them"
+    return ""
 
 
 def _way_back(

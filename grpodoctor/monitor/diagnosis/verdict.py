@@ -61,6 +61,16 @@ _WORTH_A_WORD: frozenset[Condition] = frozenset(
 """Conditions that a run may learn with and its owner may not know of. Success causes none of them,
 unlike low entropy or a large distance to the reference."""
 
+_EXPLAINS_CONSTANT: tuple[Condition, ...] = (
+    "wrong-reward",
+    "zero-rewards",
+    "constant-reward",
+    "equal-rewards",
+    "zero-gradient",
+    "truncation",
+)
+"""What a reward without any variation may come from or lead to; the first one is stated."""
+
 _UNSOLVED: frozenset[Condition] = frozenset({"zero-rewards"})
 
 _WRONG_SETTINGS = frozenset({GroupOfOne.code})
@@ -113,6 +123,10 @@ class RunEvidence:
     """The keys of a log without a step, and what to do; empty if there are none."""
     missing_reward: str = NAME_ITS_KEY
     """What a log without a reward has instead, and what to pass."""
+    constant: str = ""
+    """That the reward or the accuracy has the same value in all readings; empty if it has not."""
+    crash: str = ""
+    """The error with which the log ends, without a full stop; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +199,7 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
     if not evidence.readings or not evidence.coverage.ran:
         return Verdict("not examined", _why_not_examined(evidence), readings=evidence.readings)
     if evidence.readings < MIN_READINGS:
-        steps = f" (in {evidence.steps} steps)" if evidence.steps > 2 * evidence.readings else ""
-        sentence = (
-            f"{evidence.readings} of the {MIN_READINGS} reward readings that a verdict needs"
-            f"{steps}; {_ran(evidence)} and {_found(resolved)} so far."
-        )
-        return Verdict("too short", sentence, readings=evidence.readings)
+        return _too_short(problems, resolved, evidence)
     examined = f"{_ran(evidence)} and {_found(resolved)}"
     doubt = _doubt(problems, rose=evidence.rose)
     if not evidence.rose:
@@ -209,6 +218,23 @@ def _progress(evidence: RunEvidence) -> list[str]:
     """How the reward moved, and over how many steps; nothing if it is unknown."""
     span = evidence.steps if evidence.span is None else evidence.span
     return [f"{evidence.progress} over {span} steps"] if evidence.progress else []
+
+
+def _too_short(
+    problems: Sequence[Problem], resolved: Sequence[Problem], evidence: RunEvidence
+) -> Verdict:
+    """The verdict on a run with few readings: what they have shown so far.
+
+    A reward without any variation is stated with the note that explains it.
+    """
+    steps = f" (in {evidence.steps} steps)" if evidence.steps > 2 * evidence.readings else ""
+    constant = f"; {evidence.constant}" if evidence.constant else ""
+    note = _explanation(problems) if evidence.constant else ""
+    sentence = (
+        f"{evidence.readings} of the {MIN_READINGS} reward readings that a verdict needs"
+        f"{steps}{constant}; {_ran(evidence)} and {_found(resolved)} so far{_but(note)}."
+    )
+    return Verdict("too short", in_plain_words(sentence), readings=evidence.readings)
 
 
 def _flat(examined: str, doubt: str, evidence: RunEvidence) -> Verdict:
@@ -254,6 +280,24 @@ def _doubt(problems: Sequence[Problem], *, rose: bool) -> str:
     for conditions in (_CONTRADICTS_SUCCESS, _WORTH_A_WORD):
         for condition, note in notes:
             if condition in conditions and (rose or condition not in _UNSOLVED):
+                return f"{note.code}: {_clause(note.summary)}"
+    return ""
+
+
+def _explanation(problems: Sequence[Problem]) -> str:
+    """The active note that explains a reward without any variation; empty if there is none."""
+    notes = [
+        (condition, finding)
+        for problem in problems
+        for condition, finding in (
+            (problem.condition, problem.cause),
+            *((each.path[-1], each.finding) for each in problem.symptoms if each.path),
+        )
+        if finding.active
+    ]
+    for wanted in _EXPLAINS_CONSTANT:
+        for condition, note in notes:
+            if condition == wanted:
                 return f"{note.code}: {_clause(note.summary)}"
     return ""
 
@@ -440,7 +484,8 @@ def _ran(evidence: RunEvidence) -> str:
 
 def _why_not_examined(evidence: RunEvidence) -> str:
     if not evidence.steps:
-        return f"no step was read{evidence.unread_keys}."
+        crash = f"; {evidence.crash}" if evidence.crash else ""
+        return f"no step was read{evidence.unread_keys}{crash}."
     if evidence.readings:
         return f"none of the {evidence.coverage.rules} rules could run."
     steps = "1 step" if evidence.steps == 1 else f"{evidence.steps} steps"

@@ -49,6 +49,7 @@ class LongerLimit(Remedy):
     title = "Restart with a higher length limit"
     applicability = "suggest"
     in_flight = False
+    needs_memory = True
     slots = ("truncation",)
     target = Criterion("length/truncated_rate", "down")
     paper = "DeepScaleR 2025"

@@ -41,6 +41,7 @@ class LargerBatch(Remedy):
     title = "Restart with a larger batch: 64 prompts x 8 responses"
     applicability = "suggest"
     in_flight = False
+    needs_memory = True
     slots = ("step-size",)
     target = Criterion("reward/mean", "up")
     more_targets = (Criterion("optimizer/noise_scale", "down"),)

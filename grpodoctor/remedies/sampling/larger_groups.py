@@ -36,6 +36,7 @@ class LargerGroups(Remedy):
     title = "Restart with several responses per prompt"
     applicability = "suggest"
     in_flight = False
+    needs_memory = True
     slots = ("advantage",)
     target = Criterion("reward/mean", "up")
     paper = "arXiv 2402.03300"

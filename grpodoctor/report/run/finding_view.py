@@ -379,6 +379,18 @@ def first_steps(report: Report) -> tuple[Setting, ...]:
     return (Setting(instruction.split(". ")[0].rstrip(".") + ".", False),)
 
 
+def crash_blocks(report: Report) -> tuple[Block, ...]:
+    """The settings that prevent the error with which the log ends; nothing without such settings.
+
+    The line of the error stands above, with the warnings of the report.
+    """
+    advice = report.crash.remedy if report.crash else None
+    if advice is None:
+        return ()
+    settings = _settings_of(advice) or tuple(map(_setting, advice.spelling))
+    return (Remedy(advice.title, settings, advice.id, advice.applicability),)
+
+
 def _settings_of(advice: Advice) -> tuple[Setting, ...]:
     return tuple(_setting(line) for line in advice.settings)
 

@@ -17,6 +17,7 @@ from grpodoctor.report.run.finding_view import (
     Brevity,
     CardDetail,
     anchor_of,
+    crash_blocks,
     first_steps,
     problem_card,
     symptom_card,
@@ -92,6 +93,7 @@ def view_of(data: ReportData, *, verbose: bool = False, level: int = 0) -> View:
         diagnosis=(Span(verdict.kind, "badge", tone), verdict.text),
         actions=first_steps(report),
         warnings=(
+            *((report.crash.line,) if report.crash else ()),
             *((damage_line(report),) if report.damage_total else ()),
             *map(defect_line, report.defects),
             *filter(is_important, report.notes),
@@ -109,6 +111,7 @@ def _blocks(data: ReportData, brevity: Brevity | None) -> Iterator[Block]:
     brief = brevity or BREVITIES[0]
     if data.comparison:
         yield Detail(lambda: _comparison(data))
+    yield from crash_blocks(report)
     yield Detail(lambda: _leading_chart(data))
     yield Detail(lambda: _overview(report))
     yield from _findings(report, brief, verbose=verbose)

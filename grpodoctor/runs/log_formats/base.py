@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from grpodoctor.runs.crash import Crash
 from grpodoctor.support.files.growing_files import Chunk
 
 CONSOLE = "console"
@@ -64,5 +65,5 @@ class LogReader(Protocol):
         """The run's config in the log itself, nested; empty if there is none."""
 
     @property
-    def failure(self) -> str:
-        """The exception that ends the log of a program; empty if none does."""
+    def crash(self) -> Crash | None:
+        """The error with which the log of a program ends; None if it ends with something else."""

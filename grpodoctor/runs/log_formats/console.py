@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
+from grpodoctor.runs.crash import Crash
 from grpodoctor.runs.log_formats.base import CONSOLE, EVALUATION, LogRow
 from grpodoctor.runs.log_formats.decoding import console_lines as lines
 from grpodoctor.runs.log_formats.decoding import printed_dicts as dicts
-from grpodoctor.runs.log_formats.decoding.exceptions import LastException
+from grpodoctor.runs.log_formats.decoding.crashes import CrashTracker
 from grpodoctor.runs.log_formats.decoding.heading_steps import HeadingStep
 from grpodoctor.runs.log_formats.decoding.iteration_results import IterationResults
 from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
@@ -76,7 +77,7 @@ class Console:
         self.path, self._keys = path, keys
         self._decoder = RowDecoder(keys)
         self._step_keys = frozenset(keys.step)
-        self._tail: Tail[str] = Tail(path, _text, confirm_last_line=True)
+        self._tail: Tail[str] = Tail(path, _text, confirm_last_line=True, keep_blank=True)
         self._forget()
 
     def _forget(self) -> None:
@@ -99,13 +100,15 @@ class Console:
         self._reward_lines = RewardLines()
         self._reward_below = RewardBelow()
         self._jobs: dict[str, Console] = {}
-        self._last_exception = LastException()
+        self._crashes = CrashTracker()
+        self._went_on = False
+        """Whether the current line shows progress without completing a row."""
 
     @property
-    def failure(self) -> str:
-        """The exception with which the log ends; empty if it ends with something else."""
-        jobs = (console.failure for console in self._jobs.values())
-        return next(filter(None, (self._last_exception.at_end, *jobs)), "")
+    def crash(self) -> Crash | None:
+        """The error with which the log ends; None if it ends with something else."""
+        jobs = (console.crash for console in self._jobs.values())
+        return next(filter(None, (self._crashes.at_end, *jobs)), None)
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -123,27 +126,29 @@ class Console:
 
     def read(self) -> Chunk[LogRow]:
         """Read the rows of the next block."""
+        first = self._tail.lines_read + 1
         chunk = self._tail.read()
-        rows, notes = self.parse(chunk.records, more=chunk.more)
+        rows, notes = self.parse(chunk.records, more=chunk.more, first_line=first)
         return Chunk(rows, chunk.damage, chunk.size, chunk.more, notes)
 
-    def parse(self, texts: Iterable[str], *, more: bool = False) -> tuple[list[LogRow], list[str]]:
+    def parse(
+        self, texts: Iterable[str], *, more: bool = False, first_line: int = 0
+    ) -> tuple[list[LogRow], list[str]]:
         """Return the rows of the next lines, and notes on their steps.
 
         Args:
             texts: the lines.
             more: whether further lines are known to follow.
+            first_line: number of the first line, from 1; 0 if it is not known.
         """
-        own: list[str] = []
         by_job: dict[str, list[str]] = {}
-        for line in texts:
-            job = lines.job_of(line)
-            (by_job.setdefault(job, []) if job else own).append(line)
         rows: list[LogRow] = []
-        for line in own:
-            found = list(self._line(line))
-            rows += found
-            self._last_exception.add(line, is_row=bool(found))
+        for place, line in enumerate(texts):
+            job = lines.job_of(line)
+            if job:
+                by_job.setdefault(job, []).append(line)
+            elif line:
+                rows += self._own_rows(line, first_line and first_line + place)
         if not more:
             rows += self._finish()
         if any(row.step is not None or is_training_row(row) for row in rows):
@@ -160,6 +165,13 @@ class Console:
             job_rows, job_notes = self._parse_job(job, by_job.get(job, ()), more=more)
             rows, notes = [*rows, *job_rows], [*notes, *job_notes]
         return rows, notes
+
+    def _own_rows(self, line: str, number: int) -> list[LogRow]:
+        """The rows that a line completes; the line itself may be an error."""
+        self._went_on = False
+        rows = list(self._line(line))
+        self._crashes.add(line, number=number, went_on=bool(rows) or self._went_on)
+        return rows
 
     def _parse_job(
         self, job: str, texts: Iterable[str], *, more: bool
@@ -243,6 +255,7 @@ class Console:
         """Parse a heading with the step, or an entry of the list below it; None for other lines."""
         step = lines.parse_list_heading(text)
         if step is not None:
+            self._went_on = True
             complete = list(self._end_block())
             self._heading.add_heading(step)
             self._in_list = True
@@ -269,7 +282,7 @@ class Console:
                 return
             bar = lines.parse_progress_bar(text)
             if bar is not None:
-                self._bars.add_bar(bar)
+                self._went_on = self._bars.add_bar(bar)
             parsed = self._parse_dict(text)
         if parsed is None:
             yield from self._parse_block(text)
@@ -332,6 +345,7 @@ class Console:
         step = self._heading_in(text)
         if step is not None:
             if step != self._heading.step:
+                self._went_on = True
                 yield from self._end_block()
             self._heading.add_heading(step)
             self._title = ""
@@ -370,6 +384,8 @@ class Console:
         rows = list(self._close()) if self._closes in ("-", "│") else []
         if self._closes == "}" and self._depth <= 0:
             rows += self._close()
+        if rows:  # of the last lines
+            self._crashes.note_progress()
         return [*rows, *self._recurring.finish(), *self._end_block()]
 
     def _row(self, pairs: Mapping[str, float], step: int | None, counter: str = "") -> LogRow:

@@ -47,7 +47,7 @@ class CommaSeparated:
     """
 
     name = "csv"
-    failure = ""
+    crash: None = None
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._decoder = path, RowDecoder(keys)

@@ -22,7 +22,7 @@ class JsonLines:
     """
 
     name = "jsonl"
-    failure = ""
+    crash: None = None
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._decoder = path, RowDecoder(keys)

@@ -36,7 +36,7 @@ class MlflowMetrics:
     """
 
     name = "mlflow"
-    failure = ""
+    crash: None = None
 
     def __init__(self, path: Path, keys: RowKeys) -> None:  # noqa: ARG002 - lines have a step
         self.path = path

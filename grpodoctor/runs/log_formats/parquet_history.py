@@ -34,7 +34,7 @@ class ParquetHistory:
     """
 
     name = "parquet"
-    failure = ""
+    crash: None = None
     config: Mapping[str, Any] = {}
 
     def __init__(self, path: Path, keys: RowKeys) -> None:

@@ -71,7 +71,7 @@ class TensorBoard:
     """
 
     name = "tensorboard"
-    failure = ""
+    crash: None = None
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._keys = path, keys

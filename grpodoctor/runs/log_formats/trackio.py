@@ -49,7 +49,7 @@ class Trackio:
     """
 
     name = "trackio"
-    failure = ""
+    crash: None = None
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._decoder = path, RowDecoder(with_trainer_steps(keys))

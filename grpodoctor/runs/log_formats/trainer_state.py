@@ -40,7 +40,7 @@ class TrainerState:
     """
 
     name = TRAINER_STATE
-    failure = ""
+    crash: None = None
 
     @staticmethod
     def history_of(data: object) -> list[object] | None:

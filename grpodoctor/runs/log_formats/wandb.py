@@ -59,7 +59,7 @@ class Wandb:
     """
 
     name = "wandb"
-    failure = ""
+    crash: None = None
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._decoder = path, RowDecoder(with_trainer_steps(keys))

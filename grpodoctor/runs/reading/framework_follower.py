@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from grpodoctor.frameworks.objective import is_supervised_row
 from grpodoctor.frameworks.translation import Translator
+from grpodoctor.runs.crash import Crash
 from grpodoctor.runs.log_formats.base import EVALUATION, PART_OF_STEP, LogRow
+from grpodoctor.runs.reading.ending import crash_of
 from grpodoctor.runs.reading.framework_detection import DETECTION_ROWS, FrameworkDetector
 from grpodoctor.runs.reading.log_files import LogFile, LogFiles
 from grpodoctor.runs.reading.mixed_runs import (
@@ -25,7 +27,6 @@ from grpodoctor.runs.reading.read_notes import (
     ZeroColumns,
     borrowed_keys_note,
     conflict_note,
-    failure_note,
     order_note,
     repeated_values_note,
     rewind_note,
@@ -109,6 +110,7 @@ class FrameworkFollower:
         self._supervised = 0
         """Rows of supervised fine-tuning before the run."""
         self._latest_notes: dict[str, str] = {}
+        self._wrote_rows: set[Path] = set()
         self._bytes_read = 0
         self._grew_at = 0.0
         self._more_rows = False
@@ -146,6 +148,13 @@ class FrameworkFollower:
     @property
     def _was_told_how_to_read(self) -> bool:
         return self.options.format is not None or bool(self.options.mapping)
+
+    @property
+    def crash(self) -> Crash | None:
+        """The error with which the logs end, as far as they were read; None if there is none."""
+        if self._more_rows or self.options.where:
+            return None  # the end of the log may belong to another of its runs
+        return crash_of([file.reader for file in self._logs.in_order()], self._wrote_rows)
 
     def written_at(self) -> float:
         """Unix time of the latest write to the logs; 0 if there are none."""
@@ -212,7 +221,6 @@ class FrameworkFollower:
             "supervised": supervised_rows_note(self._supervised),
             "borrowed": borrowed_keys_note(self._translator),
             "steps": step_column_note(self._step_columns.values()),
-            "failure": failure_note(self._logs.readers) if ended else "",
         }
         for kind, note in notes.items():
             before = self._latest_notes.get(kind)
@@ -266,6 +274,7 @@ class FrameworkFollower:
             self._report_progress(file, chunk.size)
         if chunk.records:
             self._grew_at = time.monotonic()
+            self._wrote_rows.add(file.reader.path)
         for row in chunk.records:
             if not self._is_wanted(file, row):
                 continue

@@ -6,11 +6,8 @@ from pathlib import Path
 
 from grpodoctor.errors import NoLogError, RunError, name_some
 from grpodoctor.runs.log_formats.csv import lists_runs
-from grpodoctor.runs.log_formats.decoding.exceptions import (
-    exception_in,
-    is_of_signal,
-    is_of_traceback,
-)
+from grpodoctor.runs.log_formats.decoding.crashes import CrashTracker
+from grpodoctor.runs.log_formats.decoding.exceptions import is_of_signal
 from grpodoctor.runs.log_formats.decoding.json_rows import loads
 from grpodoctor.runs.reading.tracker_exports import tracker_error
 from grpodoctor.support.files.growing_files import Damage
@@ -181,11 +178,10 @@ def _last_exception(path: Path) -> str:
             text = file.read(_TAIL)
     except (OSError, RunError):
         return ""
-    decoded = text.decode(errors="replace")
-    if not is_of_traceback(decoded):
-        return ""
-    lines = decoded.splitlines()
-    return next(filter(None, map(exception_in, reversed(lines))), "")
+    tracker = CrashTracker()
+    for line in text.decode(errors="replace").splitlines():
+        tracker.add(line)
+    return tracker.latest.message if tracker.latest else ""
 
 
 def _keys_of_summary(path: Path) -> str:

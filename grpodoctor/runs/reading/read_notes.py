@@ -11,7 +11,6 @@ from grpodoctor.frameworks.detection import Guess
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.objective import logged_metrics
 from grpodoctor.frameworks.translation import Translator
-from grpodoctor.runs.log_formats.base import LogReader
 from grpodoctor.runs.reading.rows.repeated_values import RepeatedValues
 from grpodoctor.runs.reading.rows.run_columns import RUN_NUMBER
 from grpodoctor.runs.reading.rows.step_assembly import MAX_LAG, StepAssembly
@@ -108,23 +107,16 @@ def rewind_note(assembly: StepAssembly, chosen: int | None = None) -> str:
     return "; ".join(sentences)
 
 
-_ENDS_WITH = "the log ends with "
 _ONLY = "only "
 _OUTCOMES = ("reward/mean", "accuracy/train")
-
-
-def failure_note(readers: Iterable[LogReader]) -> str:
-    """Note that the program stopped with an exception, as printed logs show; empty if none does."""
-    exception = next((reader.failure for reader in readers if reader.failure), "")
-    return f"{_ENDS_WITH}{exception}" if exception else ""
 
 
 def is_important(note: str) -> bool:
     """Whether a note belongs next to the verdict.
 
-    The log has several runs, it ends in an error, or it repeats its measurements of the outcome.
+    The log has several runs, or it repeats its measurements of the outcome.
     """
-    return names_earlier_runs(note) or note.startswith((_ENDS_WITH, _ONLY))
+    return names_earlier_runs(note) or note.startswith(_ONLY)
 
 
 _ONE_AFTER_ANOTHER = "runs one after the other"

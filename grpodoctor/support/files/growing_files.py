@@ -113,6 +113,7 @@ class Tail(GrowingFile[T]):
         confirm_last_line: return a last line without a line end only when a second read finds it
             unchanged. For text in which any part of a line looks like a line.
         each_line_is_a_row: read small blocks after the first one.
+        keep_blank: return blank lines as well, so that the records count the lines.
     """
 
     def __init__(
@@ -122,9 +123,10 @@ class Tail(GrowingFile[T]):
         *,
         confirm_last_line: bool = False,
         each_line_is_a_row: bool = False,
+        keep_blank: bool = False,
     ) -> None:
         self._parse, self._confirm_last_line = parse, confirm_last_line
-        self._each_line_is_a_row = each_line_is_a_row
+        self._each_line_is_a_row, self._keep_blank = each_line_is_a_row, keep_blank
         super().__init__(path)
 
     def rewind(self) -> None:
@@ -133,6 +135,11 @@ class Tail(GrowingFile[T]):
         self._line = 0
         self._skipping = False
         self._unended = b""
+
+    @property
+    def lines_read(self) -> int:
+        """The number of complete lines that were read."""
+        return self._line
 
     def _read_block(self, file: BinaryIO, size: int) -> Chunk[T]:
         # The first read shows enough rows to detect the framework, whatever the lines are.
@@ -170,7 +177,7 @@ class Tail(GrowingFile[T]):
 
     def _take(self, line: bytes, chunk: Chunk[T]) -> None:
         text = line.strip(_BLANK)
-        if not text:
+        if not text and not self._keep_blank:
             return
         try:
             chunk.records.append(self._parse(text))

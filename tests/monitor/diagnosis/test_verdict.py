@@ -4,11 +4,12 @@ import pytest
 
 from grpodoctor.monitor.diagnosis.costs import Cost
 from grpodoctor.monitor.diagnosis.coverage import Coverage
-from grpodoctor.monitor.diagnosis.diagnose import other_training
+from grpodoctor.monitor.diagnosis.diagnose import constant_outcome, other_training
 from grpodoctor.monitor.diagnosis.missing_reward import missing_reward
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom, TreatedCause
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, verdict_of
 from tests.monitor.diagnosis.test_problems import finding
+from tests.rules.scenario import Patient, steps
 
 EVIDENCE = RunEvidence(
     steps=100, readings=100, coverage=Coverage(ran=20, rules=30), progress="reward 0.1 → 0.6"
@@ -400,3 +401,47 @@ def test_a_fall_that_a_fault_explains_is_part_of_the_verdict():
     stated = replace(cause.cause, summary="Reward fell from 0.3 (best, around step 9) to 0.05.")
     twice = replace(explained, cause=stated)
     assert fall not in verdict_of([twice], replace(EVIDENCE, fall=fall), "").line
+
+
+CONSTANT = replace(
+    EVIDENCE, steps=10, readings=10, rose=False, constant="the reward is 0 in all of them"
+)
+
+
+def test_a_short_run_states_a_reward_without_variation_and_its_explanation():
+    note = problem("OPT001", "zero-gradient", severity="info")
+    line = verdict_of([note], CONSTANT, "").line
+    assert line == (
+        "Too short: 10 of the 20 reward readings that a verdict needs; the reward is 0 in all of "
+        "them; 20 of 30 rules ran and found no fault so far, but note OPT001: "
+        f"{note.cause.summary}"
+    )
+    over = replace(note, cause=note.cause.resolved())
+    assert "but note" not in verdict_of([over], CONSTANT, "").line
+    other = problem("LEN006", "length-growth", severity="info")
+    assert "but note" not in verdict_of([other], CONSTANT, "").line
+    varied = verdict_of([note], replace(CONSTANT, constant=""), "").line
+    assert varied.endswith("rules ran and found no fault so far.")
+
+
+def test_a_log_without_steps_names_the_error_with_which_it_ends():
+    empty = replace(EVIDENCE, steps=0, readings=0, crash="the log ends with an error: KeyError: 1")
+    assert verdict_of([], empty, "").line == (
+        "Not examined: no step was read; the log ends with an error: KeyError: 1."
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "stated"),
+    [
+        ((0.0, 0.0, 0.0), "the reward is 0 in all of them"),
+        ((0.5,) * 19, "the reward is 0.5 in all of them"),
+        ((0.0, 0.0), ""),
+        ((0.0, 0.0, 0.1), ""),
+        ((0.5,) * 20, ""),
+    ],
+)
+def test_a_constant_reward_is_stated_from_three_readings_on(values, stated):
+    curves = {"reward/mean": list(values)}
+    chart = Patient(steps(len(values), curves)).engine.chart
+    assert constant_outcome(chart) == stated

@@ -7,7 +7,18 @@ import re
 from grpodoctor.runs.log_formats.decoding.console_lines import visible_segments
 from grpodoctor.support.safe_text import plain
 
-_EXCEPTION = re.compile(r"(?:\w{1,80}\.){0,8}\w{0,80}(?:Error|Exception)(?::\s.{0,1000})?")
+_EXCEPTION = re.compile(
+    r"(?:\w{1,80}\.){0,8}(?:\w{1,80}Error|\w{0,80}Exception)(?:\(\w{1,80}\))?(?::\s?.{0,1000})?"
+)
+_RANK = re.compile(r"\s{0,3}\[(?:rank|default|worker|trainer)[-_ ]?\d{1,5}\]:?\s?", re.IGNORECASE)
+"""The prefix that torchrun puts before the lines of a rank."""
+_LOGGED_ERROR = re.compile(
+    r"\s{0,3}(?:ERROR|CRITICAL)\s{1,3}\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?\s"
+    r"\[[\w./]{1,80}:\d{1,6}\]\s?"
+)
+"""The prefix of vLLM's logger: `ERROR 09-26 10:17:02 [core.py:700]`."""
+_WHEN = re.compile(r"\s{0,3}\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z\s")
+"""The time that the log of a container has before each line."""
 _LONGEST_LINE = 1000
 _TRACES = ("Traceback (most recent call last)", '  File "')
 _SHOWN = 100
@@ -16,9 +27,6 @@ _SHOWN = 100
 _SIGNAL = re.compile(
     r"(?:\w+\.)*(?:SignalException|ChildFailedError|CalledProcessError)\b|KeyboardInterrupt\b"
 )
-_MOST_LINES_AFTER = 200
-"""Lines after an exception with which a program stops: what is left of the traceback, and what the
-launcher and other processes print. A program that goes on prints more, or a row."""
 
 
 def exception_in(line: str) -> str:
@@ -27,12 +35,22 @@ def exception_in(line: str) -> str:
         return ""
     found = ""
     for segment in visible_segments(line):
-        if _EXCEPTION.fullmatch(segment.strip()[:_LONGEST_LINE]):
-            found = segment.strip()
-    return _shortened(plain(found, limit=_LONGEST_LINE))
+        text = without_rank(segment).strip()[:_LONGEST_LINE]
+        if _EXCEPTION.fullmatch(text):
+            found = text
+    return shortened(plain(found, limit=_LONGEST_LINE)).removesuffix(":")
 
 
-def _shortened(exception: str) -> str:
+def without_rank(text: str) -> str:
+    """A line without the prefix of its rank, of the logger of its engine or of a container."""
+    if "T" in text[:16]:
+        text = _WHEN.sub("", text, count=1)
+    if "[" not in text[:80]:
+        return text
+    return _LOGGED_ERROR.sub("", _RANK.sub("", text, count=1), count=1)
+
+
+def shortened(exception: str) -> str:
     """The whole sentences that fit into a message; the beginning if not even the first does."""
     if len(exception) <= _SHOWN:
         return exception
@@ -48,34 +66,3 @@ def is_of_traceback(text: str) -> bool:
 def is_of_signal(exception: str) -> bool:
     """Whether an exception only says that another process ended this one."""
     return _SIGNAL.match(exception) is not None
-
-
-class LastException:
-    """The exception at the end of a log, if the program stopped with it."""
-
-    def __init__(self) -> None:
-        self._exception = ""
-        self._lines_after = 0
-        self._lines_of_trace = _MOST_LINES_AFTER + 1
-        """Lines since one of a traceback: responses may mention an exception, too."""
-
-    def add(self, line: str, *, is_row: bool) -> None:
-        """Add the next line of the log.
-
-        Args:
-            line: the line.
-            is_row: whether it completes a row of a step, so that the program had gone on.
-        """
-        self._lines_after += 1
-        self._lines_of_trace = 0 if is_of_traceback(line) else self._lines_of_trace + 1
-        if is_row:
-            self._exception = ""
-        elif self._lines_of_trace <= _MOST_LINES_AFTER and (exception := exception_in(line)):
-            if not self._exception or not is_of_signal(exception):
-                self._exception = exception
-            self._lines_after = 0
-
-    @property
-    def at_end(self) -> str:
-        """The exception; empty if the program went on."""
-        return self._exception if self._lines_after <= _MOST_LINES_AFTER else ""

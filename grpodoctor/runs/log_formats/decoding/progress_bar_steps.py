@@ -42,12 +42,18 @@ class ProgressBarSteps:
         """Steps by which the bar before a row is behind it."""
         self._drawn_twice: deque[int] = deque(maxlen=100_000)
 
-    def add_bar(self, bar: ProgressBar) -> None:
-        """Add a progress bar; bars that do not count steps have other totals, or small ones."""
+    def add_bar(self, bar: ProgressBar) -> bool:
+        """Add a progress bar; bars that do not count steps have other totals, or small ones.
+
+        Returns:
+            Whether it is the bar of the training, and has advanced.
+        """
+        before = self._bar
         if bar == self._bar and bar.done not in (0, self._latest_drawn_twice()):
             self._drawn_twice.append(bar.done)
         if bar.total > _MAX_OTHER_TOTAL:
             self._bar = bar
+        return before is not None and bar.total == before.total and bar.done > before.done
 
     def _latest_drawn_twice(self) -> int | None:
         return self._drawn_twice[-1] if self._drawn_twice else None
