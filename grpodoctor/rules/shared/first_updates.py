@@ -55,8 +55,10 @@ def many_clipped_at_first(chart: Chart) -> FirstUpdates | None:
     if not len(entropy) or not all(map(len, clips)):
         return None
     clipped, started = sum(each.head(1)[0] for each in clips), entropy.head(1)[0]
-    if not started > 0 or not clipped >= MANY_CLIPPED * started or entropy.first_step > 1:
+    if not started > 0 or not clipped >= MANY_CLIPPED * started:
         return None  # the usual case
+    if max(series.first_step for series in (entropy, *clips)) > 1:
+        return None  # logged later than the first updates
     later = entropy.head(BASELINE)[_LATER:]
     if len(later) < BASELINE - _LATER:
         return None
