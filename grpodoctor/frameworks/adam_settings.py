@@ -9,13 +9,10 @@ from grpodoctor.vocabulary.knobs import Setting
 _BETAS = 2
 
 
-def adam(beta1: str, beta2: str, epsilon: str) -> tuple[KnobMapping, ...]:
-    """Rows for a framework that has a key for each beta."""
-    return (
-        KnobMapping("adam_beta1", beta1),
-        KnobMapping("adam_beta2", beta2),
-        KnobMapping("adam_epsilon", epsilon),
-    )
+def adam(beta1: str, beta2: str, epsilon: str = "") -> tuple[KnobMapping, ...]:
+    """Rows for a framework that has a key for each beta, and perhaps one for epsilon."""
+    betas = (KnobMapping("adam_beta1", beta1), KnobMapping("adam_beta2", beta2))
+    return (*betas, KnobMapping("adam_epsilon", epsilon)) if epsilon else betas
 
 
 def adam_betas(betas: str) -> tuple[KnobMapping, ...]:
@@ -26,9 +23,10 @@ def adam_betas(betas: str) -> tuple[KnobMapping, ...]:
     )
 
 
-def default_adam(beta1: str, beta2: str, epsilon: str) -> KnobMapping:
+def default_adam(beta1: str, beta2: str, epsilon: str = "") -> KnobMapping:
     """The row of the usual settings, for a framework that has a key for each beta."""
-    return KnobMapping("default_adam", write={beta1: 0.9, beta2: 0.999, epsilon: 1e-8})
+    of_epsilon = {epsilon: 1e-8} if epsilon else {}
+    return KnobMapping("default_adam", write={beta1: 0.9, beta2: 0.999, **of_epsilon})
 
 
 def default_adam_betas(betas: str, others: Lines | None = None) -> KnobMapping:

@@ -277,7 +277,7 @@ RUNS: dict[str, Row] = {
     "warm-up-of-5000": (
         ("optimizer.warmup_steps=5000",), ("CFG057", "OPT005", "CFG051"), None
     ),
-    "adam-epsilon-1": (("optimizer.epsilon=1.0",), ("OPT005", "CFG060", *_FLAT), None),
+    "adam-epsilon-1": (("optimizer.epsilon=1.0",), ("OPT005", "CFG058", "CFG060", *_FLAT), None),
     "healthy-gradual-curriculum": ((), (), "gradual_curriculum"),
     "healthy-group-of-4": (("rollout.group_size=4", "rollout.prompts_per_batch=16"), (), None),
     "healthy-solved-early": (("task.difficulty=1", "optimizer.learning_rate=2e-4"), (), None),

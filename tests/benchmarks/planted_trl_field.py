@@ -280,7 +280,7 @@ PLANTS: dict[str, tuple[Any, ...]] = {
     ),
     "beta2-below-beta1": (
         ("adam_beta1=0.99", "adam_beta2=0.5", "learning_rate=1e-3"),
-        ("OPT006", "OPT002", "OPT004", "KLD001", "CFG060", *_FALL),
+        ("OPT006", "OPT002", "OPT004", "KLD001", "CFG058", "CFG060", *_FALL),
     ),
     "healthy-linear-decay": (('lr_scheduler_type="linear"',), ()),
     "healthy-noisy-judge": (("reward=a_little_noise",), ()),

@@ -15,6 +15,7 @@ from grpodoctor.frameworks.launch_command import (
     SFT,
 )
 from grpodoctor.frameworks.launch_script import launch_of_script
+from grpodoctor.frameworks.registry import configurable_framework_named
 from grpodoctor.frameworks.run_config import flattened, read_file
 from grpodoctor.frameworks.training_method import other_method
 from grpodoctor.preflight.config_lint import check_config
@@ -97,6 +98,14 @@ def test_a_common_program_name_decides_only_between_equals(tmp_path: Path) -> No
     script = tmp_path / "run.sh"
     script.write_text("python train.py trainer.algorithm.eps_clip_high=0.28 --eps_clip_low 0.2\n")
     assert framework_of_config(dict(flattened(read_file(script)))).name == "skyrl"
+
+
+def test_flags_of_earlier_versions_of_openrlhf_are_read() -> None:
+    table = configurable_framework_named("openrlhf").knobs
+    former: dict[str, Setting] = {"num_episodes": 3, "n_samples_per_prompt": 4, "init_kl_coef": 0.1}
+    assert table.read(former)["group_size"] == 4
+    assert table.read_facts(former)["epochs"] == 3
+    assert table.read_facts({**former, "train.num_episodes": 2})["epochs"] == 2
 
 
 CONFIGS: list[tuple[str, dict[str, Setting], str]] = [

@@ -10,7 +10,7 @@ from grpodoctor.monitor.diagnosis.causal_table import path_between
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.knobs import Setting
 from tests.rules.scenario import Curve, Patient, every, noisy, ramp, steps
-from tests.rules.test_causes_of_trained_runs import run
+from tests.rules.test_causes_of_trained_runs import at, run
 
 REWARD, HELDOUT, LENGTH = "reward/mean", "accuracy/heldout", "length/mean"
 LOSS, CUT, ENTROPY = "optimizer/loss", "length/truncated_rate", "entropy/mean"
@@ -36,6 +36,36 @@ def test_a_gap_that_is_a_large_part_of_the_entropy_is_another_distribution(
     assert compared(0.05, **{DIFFERENCE: noisy(0.01, 0.0001, 4)}).finding("MIS001").active
     tiny: Curve = noisy(0.001, 0.0001, 1)
     assert compared(0.002, **{metric: tiny}).findings("MIS001") == []
+
+
+def test_such_a_gap_is_an_alarm_if_nothing_rises_and_nothing_corrects_for_it() -> None:
+    def severity(reward: Curve, correction: str = "none", **others: Curve) -> str:
+        curves: dict[str, Curve] = {
+            **others,
+            "mismatch/kl_k1": noisy(0.008, 0.0005, 1),
+            ENTROPY: noisy(0.05, 0.001, 2),
+            REWARD: noisy(reward, 0.02, 3),
+        }
+        patient = Patient(steps(80, curves), knobs={"correction": correction})
+        return patient.finding("MIS001").severity
+
+    assert severity(0.4) == "warning"
+    assert severity(0.4, "tis_token") == "info"
+    assert severity(ramp(0.4, 0.8, 60)) == "info"
+    assert severity(0.9, **{"accuracy/train": 0.98}) == "info"  # solved from the start
+
+
+def test_such_a_gap_may_shrink_to_half_of_that_part_of_the_entropy() -> None:
+    def found(first: float) -> bool:
+        curves: dict[str, Curve] = {
+            "mismatch/kl_k1": noisy(ramp(first, 0.0035, 40), 0.0001, 1),
+            ENTROPY: noisy(0.05, 0.001, 2),
+            REWARD: noisy(ramp(0.4, 0.8, 60), 0.02, 3),
+        }
+        return any(each.active for each in run(curves, 100).findings("MIS001"))
+
+    assert found(0.008)
+    assert not found(0.0035)
 
 
 def timeouts(**others: Curve) -> Patient:
@@ -75,6 +105,15 @@ def memorised(heldout: Curve, rise: float = 0.09) -> Patient:
         HELDOUT: every(5, noisy(heldout, 0.02, 2)),
     }
     return run(curves, 150)
+
+
+def test_a_rise_of_the_reward_alone_begins_at_the_step_that_made_it() -> None:
+    """A reward that jumps shows no learning, and what happened at that step explains it."""
+    curves: dict[str, Curve] = {
+        REWARD: noisy(at(70, ramp(1.5, 1.8, 5, begin=60), 3.0), 0.05, 1),
+        HELDOUT: every(5, noisy(0.34, 0.01, 2)),
+    }
+    assert run(curves, 150).finding("REW008").onset_step == 70
 
 
 def test_a_slow_rise_that_no_evaluation_shares_is_a_note() -> None:

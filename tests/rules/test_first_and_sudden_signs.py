@@ -38,6 +38,12 @@ def test_clips_that_leave_the_entropy_as_it_was_are_wrong_old_logprobs(
     assert clipping(0.25, reward, ramp(0.05, 0.01, 6)).findings("MIS002") == []
 
 
+def test_clips_that_are_logged_after_the_first_updates_say_nothing_of_them() -> None:
+    late = noisy(0.05, 0.002, 1)
+    patient = clipping(0.25, 0.4, lambda step: late(step) if step >= 40 else None)  # type: ignore[operator]
+    assert patient.findings("MIS002") == []
+
+
 def test_clips_that_take_the_entropy_at_once_are_updates_that_are_too_large() -> None:
     lost = ramp(0.25, 0.02, 6)
     patient = clipping(lost, 0.3)
@@ -52,7 +58,7 @@ def sudden(length: Curve, entropy: Curve, reward: Curve, **others: Curve) -> lis
     curves: dict[str, Curve] = {
         LENGTH: noisy(length, 5, 1),
         ENTROPY: noisy(entropy, 0.004, 2),
-        REWARD: noisy(reward, 0.02, 3),
+        REWARD: noisy(reward, 0.02, 3, low=-9.0),
         NORM: noisy(0.2, 0.01, 4),
         HELDOUT: every(5, noisy(ramp(0.4, 0.8, 100), 0.02, 5)),
     }
@@ -65,6 +71,8 @@ def test_responses_that_are_shorter_at_once_have_another_stop_token() -> None:
     assert sudden(shorter, 0.3, learned_again) == ["info"]
     assert sudden(at(60, 300, 270), 0.3, learned_again) == []
     assert sudden(shorter, 0.3, 0.7) == []
+    assert sudden(shorter, 0.3, at(60, -1.0, -0.85)) == []  # it earns more
+    assert sudden(shorter, 0.3, at(60, -0.5, -0.8)) == ["info"]
     cut = noisy(at(60, 0.0, 0.6), 0.01, 6)
     assert sudden(shorter, 0.3, learned_again, **{"length/truncated_rate": cut}) == []
 
@@ -166,7 +174,7 @@ def limited(before: float, after: float, mean: float, reward: Curve) -> list[str
         "length/max": lambda step: before + (step % 7) if step < 60 else after,
         LENGTH: noisy(at(60, 60, mean), 2, 1),
         "length/truncated_rate": 0.0,
-        REWARD: noisy(reward, 0.02, 2),
+        REWARD: noisy(reward, 0.02, 2, low=-9.0),
     }
     findings = run(curves, 100).findings("LEN002")
     return [each.severity for each in findings if each.onset_step == 60]
@@ -178,6 +186,9 @@ def test_a_longest_response_that_is_shorter_in_every_batch_is_a_lowered_limit() 
     assert limited(66, 60, 45, lost) == []
     assert limited(230, 60, 15, lost) == []  # it cuts hardly any response
     assert limited(230, 60, 45, ramp(0.4, 0.6, 60)) == []
+    assert limited(230, 60, 45, 0.0) == []
+    assert limited(230, 60, 45, -0.5) == []
+    assert limited(230, 60, 45, at(60, -0.5, -0.8)) == ["warning"]
 
 
 def test_a_gap_far_above_the_first_one_is_a_note_below_ordinary_levels() -> None:
@@ -195,15 +206,18 @@ def test_a_gap_far_above_the_first_one_is_a_note_below_ordinary_levels() -> None
 
 
 def test_a_rate_that_jumps_and_takes_the_entropy_is_a_note_once_the_run_is_back() -> None:
-    def notes(after: float, entropy: float) -> list[str]:
+    def notes(after: float, entropy: float) -> list[tuple[str, bool]]:
         recovered = ramp(0.4, 0.9, 50, begin=50)
         curves: dict[str, Curve] = {
             RATE: at(50, 1e-6, after),
             ENTROPY: noisy(at(50, 0.3, entropy), 0.004, 1),
             REWARD: noisy(recovered, 0.02, 2),
         }
-        return [each.severity for each in run(curves, 110).findings("OPT006")]
+        return [
+            (each.severity, any(shown.metric == ENTROPY for shown in each.evidence))
+            for each in run(curves, 110).findings("OPT006")
+        ]
 
-    assert notes(1e-4, 0.02) == ["info"]
+    assert notes(1e-4, 0.02) == [("info", True)]
     assert notes(1e-4, 0.25) == []
     assert notes(1e-6, 0.02) == []

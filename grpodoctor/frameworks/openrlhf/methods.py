@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.adam_settings import adam_betas
 from grpodoctor.frameworks.combined_settings import count_only, product_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping
 from grpodoctor.frameworks.sampler_precision import sampler_quantized
@@ -50,6 +51,11 @@ def _updates(setting: Setting, settings: Settings) -> Setting | None:
     return max(1, int(prompts * responses) // int(setting))
 
 
+def _default_adam(_: Setting, __: Settings) -> tuple[SettingLine, ...]:
+    """Adam's usual settings; the flag of the betas takes two numbers."""
+    return SettingLine("--actor.adam.betas", "0.9 0.999"), SettingLine("--actor.adam.eps", "1e-8")
+
+
 METHODS = (
     KnobMapping("kl_estimator", "algo.kl.estimator"),
     KnobMapping(
@@ -58,6 +64,7 @@ METHODS = (
         enabled_by={"algo.kl.use_loss": True, "algo.kl.estimator": "k3"},
     ),
     KnobMapping("no_kl_in_reward", "algo.kl.use_loss", write=True),
+    KnobMapping("default_adam", write=_default_adam),
     KnobMapping(
         "kl_in_reward",
         "algo.kl.init_coef",
@@ -134,6 +141,8 @@ FACTS = (
     KnobMapping("top_p", "rollout.top_p"),
     KnobMapping("context_length", "data.max_len"),
     sampler_quantized(),
+    *adam_betas("actor.adam.betas"),
+    KnobMapping("adam_epsilon", "actor.adam.eps"),
     KnobMapping("router_loss", "actor.aux_loss_coef"),
     KnobMapping("lora_rank", "ds.lora.rank", default=0),
     KnobMapping("critic_pretraining", "critic.freezing_steps"),
@@ -146,6 +155,7 @@ FACTS = (
 
 FORMER_KEYS = {
     "actor_learning_rate": "actor.adam.lr",
+    "adam_betas": "actor.adam.betas",
     "advantage_estimator": "algo.advantage.estimator",
     "aux_loss_coef": "actor.aux_loss_coef",
     "entropy_loss_coef": "actor.entropy_coef",

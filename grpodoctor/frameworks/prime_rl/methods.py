@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.adam_settings import adam, default_adam
 from grpodoctor.frameworks.adapter_rank import rank_of_any
 from grpodoctor.frameworks.combined_settings import count_only, lowest_with
 from grpodoctor.frameworks.knob_mapping import KnobMapping
@@ -37,6 +38,7 @@ def _loss(kind: str, bound: float | None) -> Writer:
 
 
 METHODS = (
+    default_adam("trainer.optim.betas1", "trainer.optim.betas2"),
     KnobMapping("divergence_limit", write=_limit),
     KnobMapping("drift_penalty", f"{_LOSS}.kl_tau"),
     KnobMapping(
@@ -91,6 +93,7 @@ FACTS = (
     ),
     KnobMapping("staleness_limit", "orchestrator.max_off_policy_steps"),
     sampler_quantized("inference.vllm.quantization"),
+    *adam("trainer.optim.betas1", "trainer.optim.betas2"),
     KnobMapping(
         "context_length",
         "orchestrator.seq_len",

@@ -61,8 +61,9 @@ class GeneratedTokensOutsideLoss(Rule):
 
     max_excess: float = 0.5
     """Share of tokens without an advantage beyond the share of groups with equal rewards. The two
-    differ where such groups have longer responses: twice as long ones at equal shares differ by
-    .17. An advantage at the last token alone leaves out nine tokens of ten."""
+    differ where such groups have longer responses: by .17 if they are twice as long, and by this
+    much only if they are nine times as long. An advantage at the last token alone leaves out nine
+    tokens of ten in responses of ten tokens, and more in longer ones."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the share with zero, then that of tokens without an advantage."""

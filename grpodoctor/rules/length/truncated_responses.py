@@ -126,6 +126,8 @@ class TruncatedResponses(Rule):
     """Mean length as a part of a lowered limit: otherwise it cuts only responses that loop."""
     lowered_loss: float = 0.15
     """Part of the outcome that is lost right after it."""
+    lowered_errors: float = 3.0
+    """Standard errors of the means of ten and of twenty readings that this loss must exceed."""
     early_rise: float = 0.1
     """Rise for a warning below `info_share`: a tenth of the batch is lost, and the share still
     climbs."""
@@ -202,13 +204,15 @@ class TruncatedResponses(Rule):
             return None
         then, now = statistics.fmean(before), statistics.fmean(since[-2 * RECENT :])
         fell = statistics.fmean(since[:RECENT])
-        if not fell <= (1 - self.lowered_loss) * then:
+        error = reading_noise(chart.series(name)) * math.sqrt(3 / (2 * RECENT))
+        # A reward may be negative, and one near zero loses a part of itself by chance.
+        if not then - fell > max(self.lowered_loss * abs(then), self.lowered_errors * error):
             return None
         text = (
             f"No response exceeds {limit:g} tokens since step {step}, and {outcome_noun(chart)} "
             f"fell from {then:.2g} to {fell:.2g}: a lower limit."
         )
-        severity: Severity = "warning" if now < then else "info"
+        severity: Severity = "warning" if then - now > error else "info"
         evidence = (cite(chart, name, then), *cite_all(chart, _LONGEST, _TRUNCATED))
         return Sighting(severity, text, evidence, ("longer-limit",), partial(int, step))
 

@@ -17,7 +17,7 @@ from grpodoctor.rules.shared.engine_correction import (
     mismatch_remedies,
     weights_tokens,
 )
-from grpodoctor.rules.shared.flat_outcome import outcome_rose
+from grpodoctor.rules.shared.flat_outcome import is_flat
 from grpodoctor.rules.shared.mismatch_levels import ORDINARY
 from grpodoctor.rules.shared.run_health import (
     ENTROPY_METRICS,
@@ -67,7 +67,8 @@ class EngineMismatch(Rule):
 
         A smaller one is `info` as well if it is a large part of the entropy: a tenth for the KL, a
         fifth for the log-probabilities, at first, and half of that later. Certain tokens have
-        neither. It is a warning if the outcome has not risen.
+        neither. It is a warning if nothing corrects for it and the outcome has not risen in fifty
+        steps, unless the prompts are solved.
 
         A gap that the first step has already, and that does not grow, comes from no stale weights:
         the two engines describe different distributions. A gap that no temperature or precision
@@ -332,11 +333,13 @@ class EngineMismatch(Rule):
             return None  # the gap is that of unlikely tokens alone
         share = level / nats
         gap = "log-probabilities differ by" if is_logprob else "diverge by"
-        is_flat = len(series) >= self.min_flat_readings and not outcome_rose(chart)
-        return "warning" if is_flat else "info", (
+        text = (
             f"Sampler and learner {gap} {share:.0%} of the entropy: temperature, top-p or weights "
             "differ"
         )
+        if len(series) < self.min_flat_readings or not is_flat(chart):
+            return "info", text
+        return self._weigh(chart, text, is_ruinous=False)
 
     def _began_above(self, series: Series, entropy: Series, part: float) -> bool:
         """Whether a gap was that part of the entropy at the start: it may shrink with learning."""

@@ -16,7 +16,7 @@ from grpodoctor.rules.base import (
     cite_all,
 )
 from grpodoctor.rules.shared.first_updates import many_clipped_at_first
-from grpodoctor.rules.shared.flat_outcome import outcome_rose
+from grpodoctor.rules.shared.flat_outcome import is_flat
 from grpodoctor.rules.shared.mismatch_levels import HARMFUL, ORDINARY
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
@@ -216,7 +216,7 @@ class ImportanceRatioNotOne(Rule):
 
     def _is_flat(self, chart: Chart, clip: str) -> bool:
         """Whether a run is long enough for a rise of its outcome, and has none."""
-        return len(chart.series(clip)) >= self.min_flat_readings and not outcome_rose(chart)
+        return len(chart.series(clip)) >= self.min_flat_readings and is_flat(chart)
 
     def _by_clip(self, chart: Chart) -> RuleResult:
         """Tokens that are clipped in a policy that differs from itself."""
@@ -243,10 +243,10 @@ class ImportanceRatioNotOne(Rule):
         is_sure = is_to_reference or any(
             abs(chart.series(name).head(1)[0]) >= HARMFUL[name] for name in shown
         )
-        is_flat = self._is_flat(chart, sides[0])
+        is_unlearned = is_sure and self._is_flat(chart, sides[0])
         first = clips[0].first_step
         evidence = cite_all(chart, *sides, *shown)
-        severity: Severity = "warning" if is_sure and is_flat else "info"
+        severity: Severity = "warning" if is_unlearned else "info"
         return Sighting(severity, text, evidence, _OF_CLIP, find_onset=lambda: first)
 
     def _is_at_first(self, chart: Chart, name: str, least: float) -> bool:

@@ -260,12 +260,15 @@ class LearningRateTooHigh(Rule):
 
     def _entropy_lost_since_jump(self, chart: Chart, rate: Series) -> Sighting | None:
         """Such a rate that took most of the entropy, in a run whose outcome is back."""
-        entropy = chart.series(current_metric(chart, ENTROPY_METRICS))
+        name = current_metric(chart, ENTROPY_METRICS)
+        entropy = chart.series(name)
         if not len(entropy) or not outcome_has_risen(chart):
             return None
         for (_, before), (step, after) in itertools.pairwise(rate):
+            if not (before > 0 and after >= self.rate_jump * before):
+                continue
             then = level_at(entropy, step - 1)
-            if not (before > 0 and after >= self.rate_jump * before) or not then:
+            if not then:
                 continue
             soon = [value for at, value in entropy if at > step][:RECENT]
             if len(soon) == RECENT and statistics.median(soon) <= self.entropy_left * then:
@@ -273,7 +276,7 @@ class LearningRateTooHigh(Rule):
                     f"The learning rate rose from {before:.2g} to {after:.2g} at step {step}, and "
                     f"entropy fell from {then:.2g} to {statistics.median(soon):.2g}."
                 )
-                evidence = cite_all(chart, _RATE, outcome_metric(chart))
+                evidence = cite_all(chart, _RATE, name, outcome_metric(chart))
                 return Sighting("info", text, evidence, find_onset=partial(int, step))
         return None
 

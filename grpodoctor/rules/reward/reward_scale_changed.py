@@ -144,10 +144,10 @@ class RewardScaleChanged(Rule):
     a slope it is .4, in a jump 1."""
     after: int = 5
     """Readings since the step."""
-    few_failures: float = 0.8
-    """Mean from which failures are so few that five readings may be too few to be sure."""
     long_after: int = 20
-    """The same for failures that vanish, where a few readings are too few to be sure."""
+    """The same for rare failures that vanish, where five readings are too few to be sure."""
+    few_failures: float = 0.8
+    """Mean before the step from which failures are rare."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the latest readings with those before them."""

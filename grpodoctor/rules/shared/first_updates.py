@@ -17,7 +17,8 @@ MANY_CLIPPED = 0.1
 be clipped, so few are in a policy with little entropy. Healthy simulated runs clipped at most one
 token in ten thousand in their first step. Wrong old log-probabilities and dropout in the learner
 gave .18 to .37, and thirty-two updates per batch at a rate a hundred times too high .2 to .9
-(tests/benchmarks/planted_mechanisms)."""
+(tests/benchmarks/planted_mechanisms). One public run that was labeled healthy began at .14, of
+which CLP001 warns as well (counted once; no command prints it)."""
 _LATER = 6
 """Readings between the first one and those that make the level after the first updates."""
 
@@ -55,8 +56,10 @@ def many_clipped_at_first(chart: Chart) -> FirstUpdates | None:
     if not len(entropy) or not all(map(len, clips)):
         return None
     clipped, started = sum(each.head(1)[0] for each in clips), entropy.head(1)[0]
-    if not started > 0 or not clipped >= MANY_CLIPPED * started or entropy.first_step > 1:
+    if not started > 0 or not clipped >= MANY_CLIPPED * started:
         return None  # the usual case
+    if max(series.first_step for series in (entropy, *clips)) > 1:
+        return None  # logged later than the first updates
     later = entropy.head(BASELINE)[_LATER:]
     if len(later) < BASELINE - _LATER:
         return None

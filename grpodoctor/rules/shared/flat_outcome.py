@@ -12,6 +12,7 @@ from grpodoctor.rules.shared.run_health import (
     fresh_metric,
     has_critic,
     is_near_ceiling,
+    is_solved,
     is_stuck,
     outcome_metric,
     reading_noise,
@@ -83,6 +84,11 @@ def outcome_rose(chart: Chart) -> bool:
     return any(map(is_above_start, measures)) or (
         any(map(rises_over_run, measures)) and not is_stuck(chart)
     )
+
+
+def is_flat(chart: Chart) -> bool:
+    """Whether no measure of the outcome rose although the prompts are not solved."""
+    return not outcome_rose(chart) and not is_solved(chart)
 
 
 def is_above_start(series: Series) -> bool:

@@ -134,8 +134,9 @@ def sudden_length(chart: Chart, outcome_name: str) -> Replacement | None:
     if is_shorter:
         truncated = _jump_at(chart.series("length/truncated_rate"), step)
         is_cut = truncated is not None and truncated[1] > truncated[0]
-        if fell is None or not fell[1] <= (1 - _LESS) * fell[0] or is_cut:
+        if fell is None or not _lost_part(fell, _LESS) or is_cut:
             return None
+        moved[outcome_name] = fell
     else:
         sank = _entropy_sank(chart, step, outcome, fell)
         if sank is None:
@@ -155,13 +156,20 @@ def _entropy_sank(
     sank = _jump_at(chart.series(entropy), step)
     if sank is None or not sank[1] <= (1 - _LESS) * sank[0]:
         return None
-    if fell is not None and fell[1] <= (1 - _LOST) * fell[0]:
+    if fell is not None and _lost_part(fell, _LOST):
         return None  # see `replaced_policy`
     earlier = [value for at, value in outcome if at < step][-BEFORE:]
     if len(earlier) < BEFORE:
         return None
-    is_held = statistics.median(earlier[-NEARBY:]) >= _HELD * statistics.median(earlier)
+    levels = statistics.median(earlier), statistics.median(earlier[-NEARBY:])
+    is_held = levels[1] >= levels[0] - (1 - _HELD) * abs(levels[0])
     return {entropy: sank} if is_held else None
+
+
+def _lost_part(levels: tuple[float, float], part: float) -> bool:
+    """Whether an outcome, which may be negative, fell by a part of its level."""
+    before, after = levels
+    return before - after >= part * abs(before) and after < before
 
 
 def _jump_at(series: Series, step: int) -> tuple[float, float] | None:

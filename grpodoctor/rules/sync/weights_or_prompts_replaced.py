@@ -172,7 +172,7 @@ class WeightsOrPromptsReplaced(Rule):
             text += f"{outcome_noun(chart)} from {earned:.2g} to {left:.2g}: "
             text += "other stop tokens or weights."
         else:
-            entropy = next(name for name in found.moved if name != "length/mean")
+            entropy = next(name for name in found.moved if name in ENTROPY_METRICS)
             before, after = found.moved[entropy]
             text += f"entropy from {before:.2g} to {after:.2g}: other weights."
         evidence = tuple(cite(chart, name, levels[0]) for name, levels in found.moved.items())

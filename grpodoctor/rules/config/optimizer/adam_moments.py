@@ -19,9 +19,9 @@ class AdamMoments(ConfigRule):
     Why it matters:
         Adam divides the average gradient by the root of the average squared gradient. With beta1
         above the root of beta2, the divisor forgets a large gradient before the average does: the
-        next steps divide it by small ones, so a step has no bound. The entries of a gradient
-        whose norm is clipped to 1 are at most about 0.001 in a model of a million weights, so an
-        epsilon of 0.01 divides the learning rate by ten or more.
+        next steps divide it by small ones, so a step has no bound. A gradient of norm 1 has
+        entries of about 0.001 in a model of a million weights, and smaller ones in a larger model,
+        so an epsilon of 0.01 divides the learning rate by ten or more.
 
     Evidence it needs:
         Settings: `adam_beta1` with `adam_beta2`, or `adam_epsilon`.
@@ -47,14 +47,14 @@ class AdamMoments(ConfigRule):
     judges_any_method = True
 
     largest_epsilon: float = 0.01
-    """Ten times the entries of a clipped gradient of a million weights."""
+    """Ten times the typical entry of a gradient of norm 1 in a model of a million weights."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Examine the configuration if it has both betas or an epsilon."""
         known = chart.config.settings(chart.knobs).keys()
         if "adam_epsilon" in known or {"adam_beta1", "adam_beta2"} <= known:
             return super().examine(chart)
-        return NotApplicable("the config does not determine adam_beta1, adam_beta2")
+        return NotApplicable("the config has neither both betas nor the epsilon of Adam")
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare beta1 with the root of beta2, and epsilon with a clipped gradient."""

@@ -40,8 +40,8 @@ class SamplerBatchTooSmall(ConfigRule):
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare the tokens of a pass with the longest sequence."""
         tokens = settings.amount("sampler_batch_tokens")
-        both = (settings.number("max_prompt_length"), settings.number("max_length"))
-        limits = sum(each for each in both if each is not None) if None not in both else 0.0
+        prompt, response = settings.number("max_prompt_length"), settings.number("max_length")
+        limits = 0.0 if prompt is None or response is None else prompt + response
         longest = settings.amount("context_length") or limits
         if settings.get("chunked_prefill") is not False or tokens >= longest:
             return None
