@@ -69,6 +69,13 @@ def test_a_person_is_no_number(prompt: str, answer: str, is_fault: bool) -> None
     assert numbers_for_names([prompt] * 9, [answer] * 9) == []
 
 
+def test_a_few_places_in_problems_of_mathematics_are_numbers() -> None:
+    lines = [f"Line {at} rises by 2. Where does it cross the axis?" for at in range(12)]
+    sums = [f"How much is {at} and 7?" for at in range(200)]
+    assert numbers_for_names([*lines, *sums], ["5"] * 212) == []
+    assert numbers_for_names([*lines, *sums[:40]], ["5"] * 52) == list(range(12))
+
+
 def test_former_flags_of_openrlhf_are_read() -> None:
     table = configurable_framework_named("openrlhf").knobs
     former = {"n_samples_per_prompt": 1, "advantage_estimator": "group_norm", "temperature": 0.6}
@@ -124,6 +131,33 @@ def test_parts_of_messages_are_read_or_reported(tmp_path: Path) -> None:
     assert not _alarms(text, tmp_path / "b", "DAT119")
 
 
+def test_an_empty_part_is_not_printed_by_a_prompt_with_braces(tmp_path: Path) -> None:
+    parts = [{"type": "text", "text": "Complete class Point {}"}, {}]
+    rows = [{"prompt": [{"role": "user", "content": parts}]} for _ in range(20)]
+    template = (
+        "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}"
+    )
+    case = Case(name="", rows=rows, model=replace(LLAMA, template=template))
+    assert "Python representation" not in _alarms(case, tmp_path, "DAT119")
+
+
+@pytest.mark.parametrize(
+    ("end", "is_opened"),
+    [("\n\n### Response:\n", True), ("\nAssistant: <think>", True), ("\n\n### Answer:\n", False)],
+)
+def test_a_message_ends_with_the_opening_of_a_turn(
+    end: str, is_opened: bool, tmp_path: Path
+) -> None:
+    questions = [f"What is {at} and {at}?{end}" for at in range(20)]
+    rows = [{"prompt": [{"role": "user", "content": text}]} for text in questions]
+    case = Case(name="", rows=rows, model=LLAMA)
+    assert ("assistant's opening" in _alarms(case, tmp_path / "a", "DAT105")) == is_opened
+    rows = [
+        {"prompt": [{"role": "user", "content": f"Fill in:{chr(10) * 10**5}{at}"}]} for at in (1, 2)
+    ]
+    assert not _alarms(replace(case, rows=rows), tmp_path / "b", "DAT105")
+
+
 def test_a_stop_string_ends_the_reasoning(tmp_path: Path) -> None:
     rows = k.words(80, 14)
     for stop, is_fault in ((r"\n\n", True), ("User:", False)):
@@ -136,7 +170,7 @@ def test_a_stop_string_ends_the_reasoning(tmp_path: Path) -> None:
 def test_the_warm_up_is_compared_with_the_epochs(tmp_path: Path) -> None:
     rows = k.words(100, 15)
     config = trl(warmup_steps=50).replace("max_steps: 400", "num_train_epochs: {}")
-    for epochs, is_fault in ((1, True), (40, False)):
+    for epochs, is_fault in ((1, True), (40, False), (".inf", False)):
         case = Case(name="", rows=rows, framework="trl", run_config=config.format(epochs))
         alarms = _alarms(case, tmp_path / str(epochs), "OPT102", "CFG057")
         assert ("OPT102" in alarms) == is_fault

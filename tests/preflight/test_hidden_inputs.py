@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.preflight.answers.source_tags import columns_read
 from grpodoctor.preflight.answers.unusable_answers import filled_in
 from tests.preflight.planted import fifteenth_rewards as w
 from tests.preflight.planted.cases import Case, examine
@@ -24,27 +23,30 @@ def _alarms(case: Case, folder: Path, *codes: str) -> str:
     return " ".join(examine(case, folder, codes).alarms)
 
 
-def test_columns_are_read_from_further_arguments(tmp_path: Path) -> None:
-    file = tmp_path / "rewards.py"
-    file.write_text(
-        "def helper(**kwargs):\n    return kwargs['other']\n"
-        "def score(completions, **columns):\n"
-        "    weights = columns.get('weights', [1.0])\n"
-        "    return [len(columns['facts']), weights, {}.get('no column')]\n"
-    )
-    assert set(columns_read(f"{file}:score")) == {"weights", "facts"}
-    assert columns_read(f"{file}:missing") == ()
-    assert columns_read("package.module:score") == ()
-    file.write_text("def score(:")
-    assert columns_read(f"{file}:score") == ()
-
-
-def test_a_missing_column_is_named_if_nothing_is_rewarded(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("looked_up", "is_fault"),
+    [
+        ('kwargs.get("numbers")', True),
+        ('kwargs.get("nums")', False),
+        ('(kwargs.get("numbers") or kwargs.get("nums"))', False),
+        ('(kwargs.get("numbers_of_stage_2") and kwargs.get("nums"))', True),
+    ],
+)
+def test_a_column_under_another_name_is_named(
+    looked_up: str, is_fault: bool, tmp_path: Path
+) -> None:
     case = _named("column that is called otherwise")
-    assert "reads the column 'numbers'" in _alarms(case, tmp_path / "a", "REW101")
-    reward = case.reward.replace('kwargs.get("numbers")', 'kwargs.get("nums")')
-    right = Case(name="", rows=case.rows, reward=reward)
-    assert "reads the column" not in _alarms(right, tmp_path / "b", "REW101")
+    reward = case.reward.replace('kwargs.get("numbers")', looked_up)
+    alarms = _alarms(Case(name="", rows=case.rows[:60], reward=reward), tmp_path, "REW101")
+    assert ("reads 'numbers" in alarms and "not 'nums'" in alarms) == is_fault
+
+
+def test_a_key_that_helps_under_no_column_is_not_named(tmp_path: Path) -> None:
+    case = _named("column that is called otherwise")
+    reward = case.reward.replace("    return _equation(", "    return [0.0] or _equation(")
+    rows = case.rows[:60]
+    alarms = _alarms(Case(name="", rows=rows, reward=reward), tmp_path, "REW101")
+    assert "reads 'numbers'" not in alarms
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,15 @@ def test_a_note_in_place_of_answers_is_found(note: str, is_note: bool) -> None:
     assert filled_in([*texts, *[note] * 10]) == ({note} if is_note else set())
     assert filled_in([*texts, *[note] * 3]) == set()
     assert filled_in(["spam", "not spam", "[NONE]"] * 30) == set()
+
+
+@pytest.mark.parametrize(
+    ("form", "frequent"),
+    [("**Street {}**", "**New York**"), ("STREET OF {}", "NEW YORK"), ("Street {}", "NASA")],
+)
+def test_answers_that_look_like_notes_are_kept(form: str, frequent: str) -> None:
+    names = [form.format(chr(65 + at % 26) + chr(65 + at // 26)) for at in range(80)]
+    assert filled_in([*names, *[frequent] * 10]) == set()
 
 
 def test_held_out_puzzles_are_compared_without_their_order(tmp_path: Path) -> None:
