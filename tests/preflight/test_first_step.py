@@ -22,6 +22,7 @@ from tests.preflight.planted import fourteenth_tasks as k
 from tests.preflight.planted.cases import Case, examine
 from tests.preflight.planted.fourteenth_configs import trl, verl
 from tests.preflight.planted.models import LLAMA
+from tests.preflight.planted.scored import named
 from tests.preflight.planted.seventeenth_first import first_half
 
 FAULTS = {case.name: case for case in first_half()}
@@ -30,11 +31,6 @@ FAULTS = {case.name: case for case in first_half()}
 def _alarms(case: Case, folder: Path, *codes: str) -> str:
     """What some checks say, all of them in one text."""
     return " ".join(examine(case, folder, codes).alarms)
-
-
-def _named(words: str) -> Case:
-    (case,) = (each for name, each in FAULTS.items() if words in name)
-    return case
 
 
 @pytest.mark.parametrize(("numbers", "target"), [((3, 5, 2), 13), ((4, 7, 8, 8), 24), ((6, 2), 8)])
@@ -118,14 +114,14 @@ def test_a_label_may_follow_reasoning(tmp_path: Path) -> None:
 
 
 def test_sources_have_one_scale(tmp_path: Path) -> None:
-    case = replace(_named("from 0 to 100"), rows=_named("from 0 to 100").rows[:160])
+    case = replace(named(FAULTS, "from 0 to 100"), rows=named(FAULTS, "from 0 to 100").rows[:160])
     assert "earn 100 in rows with data_source" in _alarms(case, tmp_path / "a", "REW101")
     same = replace(case, reward=case.reward.replace("100.0", "1.0"))
     assert "in rows with" not in _alarms(same, tmp_path / "b", "REW101")
 
 
 def test_parts_of_messages_are_read_or_reported(tmp_path: Path) -> None:
-    case = replace(_named("list of parts"), reward="")
+    case = replace(named(FAULTS, "list of parts"), reward="")
     assert "Python representation" in _alarms(case, tmp_path / "a", "DAT119")
     text = replace(case, rows=w.positions(80, 13), model=LLAMA)
     assert not _alarms(text, tmp_path / "b", "DAT119")

@@ -9,14 +9,10 @@ import pytest
 from grpodoctor.preflight.answers.unusable_answers import filled_in
 from tests.preflight.planted import fifteenth_rewards as w
 from tests.preflight.planted.cases import Case, examine
+from tests.preflight.planted.scored import named
 from tests.preflight.planted.seventeenth_second import second_half
 
 FAULTS = {case.name: case for case in second_half()}
-
-
-def _named(words: str) -> Case:
-    (case,) = (each for name, each in FAULTS.items() if words in name)
-    return case
 
 
 def _alarms(case: Case, folder: Path, *codes: str) -> str:
@@ -35,14 +31,14 @@ def _alarms(case: Case, folder: Path, *codes: str) -> str:
 def test_a_column_under_another_name_is_named(
     looked_up: str, is_fault: bool, tmp_path: Path
 ) -> None:
-    case = _named("column that is called otherwise")
+    case = named(FAULTS, "column that is called otherwise")
     reward = case.reward.replace('kwargs.get("numbers")', looked_up)
     alarms = _alarms(Case(name="", rows=case.rows[:60], reward=reward), tmp_path, "REW101")
     assert ("reads 'numbers" in alarms and "not 'nums'" in alarms) == is_fault
 
 
 def test_a_key_that_helps_under_no_column_is_not_named(tmp_path: Path) -> None:
-    case = _named("column that is called otherwise")
+    case = named(FAULTS, "column that is called otherwise")
     reward = case.reward.replace("    return _equation(", "    return [0.0] or _equation(")
     rows = case.rows[:60]
     alarms = _alarms(Case(name="", rows=rows, reward=reward), tmp_path, "REW101")
@@ -76,13 +72,13 @@ def test_answers_that_look_like_notes_are_kept(form: str, frequent: str) -> None
 
 
 def test_held_out_puzzles_are_compared_without_their_order(tmp_path: Path) -> None:
-    case = _named("numbers in another order")
+    case = named(FAULTS, "numbers in another order")
     assert "40 of 60 held-out" in _alarms(case, tmp_path, "DAT107")
 
 
 @pytest.mark.parametrize("words", ["equal the reference", "first 200 characters"])
 def test_long_answers_are_lost(words: str, tmp_path: Path) -> None:
-    case = _named(words)
+    case = named(FAULTS, words)
     found = _alarms(Case(name="", rows=case.rows[:40], reward=case.reward), tmp_path, "REW104")
     assert "exactly the reference" in found or "words of reasoning lose" in found
 
