@@ -8,9 +8,11 @@ import pytest
 
 from grpodoctor.preflight.answers.unusable_answers import filled_in
 from tests.preflight.planted import fifteenth_rewards as w
+from tests.preflight.planted import fourteenth_tables as t
 from tests.preflight.planted.cases import Case, examine
 from tests.preflight.planted.scored import named
 from tests.preflight.planted.seventeenth_second import second_half
+from tests.preflight.planted.tables import Row
 
 FAULTS = {case.name: case for case in second_half()}
 
@@ -81,6 +83,23 @@ def test_long_answers_are_lost(words: str, tmp_path: Path) -> None:
     case = named(FAULTS, words)
     found = _alarms(Case(name="", rows=case.rows[:40], reward=case.reward), tmp_path, "REW104")
     assert "exactly the reference" in found or "words of reasoning lose" in found
+
+
+def test_lines_may_miss_one_of_them(tmp_path: Path) -> None:
+    """Words behind line breaks alone: the text without its last line still earns the reward."""
+    reward = (
+        "def lines(completions, answer, **kwargs):\n"
+        "    found = [set(c[-1]['content'].split()) for c in completions]\n"
+        "    wanted = [set(a.split()) for a in answer]\n"
+        "    return [float(len(f & w) >= 0.8 * len(w)) for f, w in zip(found, wanted)]\n"
+    )
+    rows: list[Row] = [
+        {"prompt": t.chat(f"Describe animal {at} in twelve words, one on each line."),
+         "answer": "\n".join(f"word{chr(97 + at)}{chr(97 + n)}" for n in range(12))}
+        for at in range(20)
+    ]  # fmt: skip
+    case = Case(name="", rows=rows, reward=reward)
+    assert "exactly the reference" not in _alarms(case, tmp_path, "REW104")
 
 
 def test_sound_long_answers_are_not_lost(tmp_path: Path) -> None:
