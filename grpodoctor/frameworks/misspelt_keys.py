@@ -44,7 +44,18 @@ def _is_near(one: str, other: str) -> bool:
         return False
     if len(name) < _MIN_LETTERS or any(map(str.isdigit, name + _name(other))):
         return False
-    return _edits(name, _name(other)) <= most
+    return not _has_other_word(name, _name(other)) and _edits(name, _name(other)) <= most
+
+
+def _has_other_word(one: str, other: str) -> bool:
+    """Whether a word stands in place of another, as in `min_prompt_length` for `max_...`.
+
+    A slip leaves most letters of a word as they are.
+    """
+    pairs = list(zip(one.split("_"), other.split("_"), strict=False))
+    if one.count("_") != other.count("_"):
+        return False
+    return any(2 * _edits(*pair) > max(map(len, pair)) for pair in pairs)
 
 
 def _edits(one: str, other: str) -> int:

@@ -273,15 +273,24 @@ def _dropout(trainer: Any) -> None:
             module.register_forward_hook(dropped)
 
 
-def _lose_optimizer(trainer: Any) -> None:
-    from transformers import TrainerCallback
+def before_steps(change: Callable[[Any, Any, int], None]) -> Callable[[Any], None]:
+    """Call `change(trainer, optimizer, step)` before each step; the first one is 0."""
 
-    class Lose(TrainerCallback):
-        def on_step_begin(self, _a: Any, state: Any, _c: Any, **options: Any) -> None:
-            if state.global_step >= DIES_AT // 2:
-                options["optimizer"].state.clear()
+    def fault(trainer: Any) -> None:
+        from transformers import TrainerCallback
 
-    trainer.add_callback(Lose())
+        class Change(TrainerCallback):
+            def on_step_begin(self, _a: Any, state: Any, _c: Any, **options: Any) -> None:
+                change(trainer, options["optimizer"], state.global_step)
+
+        trainer.add_callback(Change())
+
+    return fault
+
+
+def _lose_optimizer(_: Any, optimizer: Any, step: int) -> None:
+    if step >= DIES_AT // 2:
+        optimizer.state.clear()
 
 
 FAULTS: dict[str, Callable[[Any], None]] = {
@@ -293,7 +302,7 @@ FAULTS: dict[str, Callable[[Any], None]] = {
     "nan_advantage": _nan_advantage,
     "other_reference": _other_reference,
     "dropout": _dropout,
-    "lose_optimizer": _lose_optimizer,
+    "lose_optimizer": before_steps(_lose_optimizer),
 }
 
 _TOO_FAR = ("OPT006", "CLP001", "KLD001", "CFG050", "REW002", "OPT002")

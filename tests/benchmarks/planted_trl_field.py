@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from planted_trl import GROUP, Reward, Rewards, on_batch
+from planted_trl import GROUP, Reward, Rewards, before_steps, on_batch
 from planted_unseen import share
 
 from grpodoctor.trials import rewards as sick_rewards
@@ -153,36 +153,21 @@ def _new_layer(trainer: Any) -> None:
             weight.copy_(0.1 * torch.randn_like(weight))
 
 
-def _on_step(change: Callable[[Any, Any], None]) -> Callable[[Any], None]:
-    """Call `change(trainer, step)` before each step."""
-
-    def fault(trainer: Any) -> None:
-        from transformers import TrainerCallback
-
-        class Change(TrainerCallback):
-            def on_step_begin(self, _a: Any, state: Any, _c: Any, **__: Any) -> None:
-                change(trainer, state.global_step)
-
-        trainer.add_callback(Change())
-
-    return fault
-
-
 def _reset_often(trainer: Any) -> None:
     """Every 20 steps, an evaluation loads the checkpoint of the start and leaves it loaded."""
     start = copy.deepcopy(trainer.model.state_dict())
 
-    def reset(trainer: Any, step: int) -> None:
+    def reset(trainer: Any, _: Any, step: int) -> None:
         if step and step % 20 == 0:
             trainer.model.load_state_dict(start)
 
-    _on_step(reset)(trainer)
+    before_steps(reset)(trainer)
 
 
 def _copied_parameters(trainer: Any) -> None:
     """The model was wrapped after the optimizer was made, which updates a copy."""
 
-    def swap(trainer: Any, step: int) -> None:
+    def swap(trainer: Any, _: Any, step: int) -> None:
         if step:
             return
         for group in trainer.optimizer.param_groups:
@@ -191,7 +176,7 @@ def _copied_parameters(trainer: Any) -> None:
                 weight.grad = torch.zeros_like(weight)
             group["params"] = copies
 
-    _on_step(swap)(trainer)
+    before_steps(swap)(trainer)
 
 
 def _sort_rows(key: Callable[[dict[str, str]], Any]) -> Callable[[Any], None]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from planted_trl import Rewards, on_batch
+from planted_trl import Rewards, before_steps, on_batch
 from planted_unseen import STARTS_AT
 
 from grpodoctor.trials import rewards as sick_rewards
@@ -94,17 +94,11 @@ REWARDS = {
 def _before_step(change: Callable[[Any, Any], None]) -> Callable[[Any], None]:
     """Call `change(trainer, optimizer)` before each step from step 40 on."""
 
-    def fault(trainer: Any) -> None:
-        from transformers import TrainerCallback
+    def changed(trainer: Any, optimizer: Any, step: int) -> None:
+        if step >= STARTS_AT:
+            change(trainer, optimizer)
 
-        class Change(TrainerCallback):
-            def on_step_begin(self, _a: Any, state: Any, _c: Any, **options: Any) -> None:
-                if state.global_step >= STARTS_AT:
-                    change(trainer, options["optimizer"])
-
-        trainer.add_callback(Change())
-
-    return fault
+    return before_steps(changed)
 
 
 def _lower_limit(trainer: Any, _: Any) -> None:

@@ -22,6 +22,7 @@ from tests.preflight.planted import fourteenth_tasks as k
 from tests.preflight.planted.cases import Case, examine
 from tests.preflight.planted.fourteenth_configs import trl, verl
 from tests.preflight.planted.models import LLAMA
+from tests.preflight.planted.scored import named
 from tests.preflight.planted.seventeenth_first import first_half
 
 FAULTS = {case.name: case for case in first_half()}
@@ -30,11 +31,6 @@ FAULTS = {case.name: case for case in first_half()}
 def _alarms(case: Case, folder: Path, *codes: str) -> str:
     """What some checks say, all of them in one text."""
     return " ".join(examine(case, folder, codes).alarms)
-
-
-def _named(words: str) -> Case:
-    (case,) = (each for name, each in FAULTS.items() if words in name)
-    return case
 
 
 @pytest.mark.parametrize(("numbers", "target"), [((3, 5, 2), 13), ((4, 7, 8, 8), 24), ((6, 2), 8)])
@@ -67,6 +63,13 @@ def test_one_operation_solves_a_puzzle() -> None:
 def test_a_person_is_no_number(prompt: str, answer: str, is_fault: bool) -> None:
     assert numbers_for_names([prompt] * 12, [answer] * 12) == (list(range(12)) if is_fault else [])
     assert numbers_for_names([prompt] * 9, [answer] * 9) == []
+
+
+def test_a_few_places_in_problems_of_mathematics_are_numbers() -> None:
+    lines = [f"Line {at} rises by 2. Where does it cross the axis?" for at in range(12)]
+    sums = [f"How much is {at} and 7?" for at in range(200)]
+    assert numbers_for_names([*lines, *sums], ["5"] * 212) == []
+    assert numbers_for_names([*lines, *sums[:40]], ["5"] * 52) == list(range(12))
 
 
 def test_former_flags_of_openrlhf_are_read() -> None:
@@ -111,17 +114,44 @@ def test_a_label_may_follow_reasoning(tmp_path: Path) -> None:
 
 
 def test_sources_have_one_scale(tmp_path: Path) -> None:
-    case = replace(_named("from 0 to 100"), rows=_named("from 0 to 100").rows[:160])
+    case = replace(named(FAULTS, "from 0 to 100"), rows=named(FAULTS, "from 0 to 100").rows[:160])
     assert "earn 100 in rows with data_source" in _alarms(case, tmp_path / "a", "REW101")
     same = replace(case, reward=case.reward.replace("100.0", "1.0"))
     assert "in rows with" not in _alarms(same, tmp_path / "b", "REW101")
 
 
 def test_parts_of_messages_are_read_or_reported(tmp_path: Path) -> None:
-    case = replace(_named("list of parts"), reward="")
+    case = replace(named(FAULTS, "list of parts"), reward="")
     assert "Python representation" in _alarms(case, tmp_path / "a", "DAT119")
     text = replace(case, rows=w.positions(80, 13), model=LLAMA)
     assert not _alarms(text, tmp_path / "b", "DAT119")
+
+
+def test_an_empty_part_is_not_printed_by_a_prompt_with_braces(tmp_path: Path) -> None:
+    parts = [{"type": "text", "text": "Complete class Point {}"}, {}]
+    rows = [{"prompt": [{"role": "user", "content": parts}]} for _ in range(20)]
+    template = (
+        "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}"
+    )
+    case = Case(name="", rows=rows, model=replace(LLAMA, template=template))
+    assert "Python representation" not in _alarms(case, tmp_path, "DAT119")
+
+
+@pytest.mark.parametrize(
+    ("end", "is_opened"),
+    [("\n\n### Response:\n", True), ("\nAssistant: <think>", True), ("\n\n### Answer:\n", False)],
+)
+def test_a_message_ends_with_the_opening_of_a_turn(
+    end: str, is_opened: bool, tmp_path: Path
+) -> None:
+    questions = [f"What is {at} and {at}?{end}" for at in range(20)]
+    rows = [{"prompt": [{"role": "user", "content": text}]} for text in questions]
+    case = Case(name="", rows=rows, model=LLAMA)
+    assert ("assistant's opening" in _alarms(case, tmp_path / "a", "DAT105")) == is_opened
+    rows = [
+        {"prompt": [{"role": "user", "content": f"Fill in:{chr(10) * 10**5}{at}"}]} for at in (1, 2)
+    ]
+    assert not _alarms(replace(case, rows=rows), tmp_path / "b", "DAT105")
 
 
 def test_a_stop_string_ends_the_reasoning(tmp_path: Path) -> None:
@@ -136,7 +166,7 @@ def test_a_stop_string_ends_the_reasoning(tmp_path: Path) -> None:
 def test_the_warm_up_is_compared_with_the_epochs(tmp_path: Path) -> None:
     rows = k.words(100, 15)
     config = trl(warmup_steps=50).replace("max_steps: 400", "num_train_epochs: {}")
-    for epochs, is_fault in ((1, True), (40, False)):
+    for epochs, is_fault in ((1, True), (40, False), (".inf", False)):
         case = Case(name="", rows=rows, framework="trl", run_config=config.format(epochs))
         alarms = _alarms(case, tmp_path / str(epochs), "OPT102", "CFG057")
         assert ("OPT102" in alarms) == is_fault

@@ -6,45 +6,45 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.preflight.answers.source_tags import columns_read
 from grpodoctor.preflight.answers.unusable_answers import filled_in
 from tests.preflight.planted import fifteenth_rewards as w
+from tests.preflight.planted import fourteenth_tables as t
 from tests.preflight.planted.cases import Case, examine
+from tests.preflight.planted.scored import named
 from tests.preflight.planted.seventeenth_second import second_half
+from tests.preflight.planted.tables import Row
 
 FAULTS = {case.name: case for case in second_half()}
-
-
-def _named(words: str) -> Case:
-    (case,) = (each for name, each in FAULTS.items() if words in name)
-    return case
 
 
 def _alarms(case: Case, folder: Path, *codes: str) -> str:
     return " ".join(examine(case, folder, codes).alarms)
 
 
-def test_columns_are_read_from_further_arguments(tmp_path: Path) -> None:
-    file = tmp_path / "rewards.py"
-    file.write_text(
-        "def helper(**kwargs):\n    return kwargs['other']\n"
-        "def score(completions, **columns):\n"
-        "    weights = columns.get('weights', [1.0])\n"
-        "    return [len(columns['facts']), weights, {}.get('no column')]\n"
-    )
-    assert set(columns_read(f"{file}:score")) == {"weights", "facts"}
-    assert columns_read(f"{file}:missing") == ()
-    assert columns_read("package.module:score") == ()
-    file.write_text("def score(:")
-    assert columns_read(f"{file}:score") == ()
+@pytest.mark.parametrize(
+    ("looked_up", "is_fault"),
+    [
+        ('kwargs.get("numbers")', True),
+        ('kwargs.get("nums")', False),
+        ('(kwargs.get("numbers") or kwargs.get("nums"))', False),
+        ('(kwargs.get("numbers_of_stage_2") and kwargs.get("nums"))', True),
+    ],
+)
+def test_a_column_under_another_name_is_named(
+    looked_up: str, is_fault: bool, tmp_path: Path
+) -> None:
+    case = named(FAULTS, "column that is called otherwise")
+    reward = case.reward.replace('kwargs.get("numbers")', looked_up)
+    alarms = _alarms(Case(name="", rows=case.rows[:60], reward=reward), tmp_path, "REW101")
+    assert ("reads 'numbers" in alarms and "not 'nums'" in alarms) == is_fault
 
 
-def test_a_missing_column_is_named_if_nothing_is_rewarded(tmp_path: Path) -> None:
-    case = _named("column that is called otherwise")
-    assert "reads the column 'numbers'" in _alarms(case, tmp_path / "a", "REW101")
-    reward = case.reward.replace('kwargs.get("numbers")', 'kwargs.get("nums")')
-    right = Case(name="", rows=case.rows, reward=reward)
-    assert "reads the column" not in _alarms(right, tmp_path / "b", "REW101")
+def test_a_key_that_helps_under_no_column_is_not_named(tmp_path: Path) -> None:
+    case = named(FAULTS, "column that is called otherwise")
+    reward = case.reward.replace("    return _equation(", "    return [0.0] or _equation(")
+    rows = case.rows[:60]
+    alarms = _alarms(Case(name="", rows=rows, reward=reward), tmp_path, "REW101")
+    assert "reads 'numbers'" not in alarms
 
 
 @pytest.mark.parametrize(
@@ -64,16 +64,42 @@ def test_a_note_in_place_of_answers_is_found(note: str, is_note: bool) -> None:
     assert filled_in(["spam", "not spam", "[NONE]"] * 30) == set()
 
 
+@pytest.mark.parametrize(
+    ("form", "frequent"),
+    [("**Street {}**", "**New York**"), ("STREET OF {}", "NEW YORK"), ("Street {}", "NASA")],
+)
+def test_answers_that_look_like_notes_are_kept(form: str, frequent: str) -> None:
+    names = [form.format(chr(65 + at % 26) + chr(65 + at // 26)) for at in range(80)]
+    assert filled_in([*names, *[frequent] * 10]) == set()
+
+
 def test_held_out_puzzles_are_compared_without_their_order(tmp_path: Path) -> None:
-    case = _named("numbers in another order")
+    case = named(FAULTS, "numbers in another order")
     assert "40 of 60 held-out" in _alarms(case, tmp_path, "DAT107")
 
 
 @pytest.mark.parametrize("words", ["equal the reference", "first 200 characters"])
 def test_long_answers_are_lost(words: str, tmp_path: Path) -> None:
-    case = _named(words)
+    case = named(FAULTS, words)
     found = _alarms(Case(name="", rows=case.rows[:40], reward=case.reward), tmp_path, "REW104")
     assert "exactly the reference" in found or "words of reasoning lose" in found
+
+
+def test_lines_may_miss_one_of_them(tmp_path: Path) -> None:
+    """Words behind line breaks alone: the text without its last line still earns the reward."""
+    reward = (
+        "def lines(completions, answer, **kwargs):\n"
+        "    found = [set(c[-1]['content'].split()) for c in completions]\n"
+        "    wanted = [set(a.split()) for a in answer]\n"
+        "    return [float(len(f & w) >= 0.8 * len(w)) for f, w in zip(found, wanted)]\n"
+    )
+    rows: list[Row] = [
+        {"prompt": t.chat(f"Describe animal {at} in twelve words, one on each line."),
+         "answer": "\n".join(f"word{chr(97 + at)}{chr(97 + n)}" for n in range(12))}
+        for at in range(20)
+    ]  # fmt: skip
+    case = Case(name="", rows=rows, reward=reward)
+    assert "exactly the reference" not in _alarms(case, tmp_path, "REW104")
 
 
 def test_sound_long_answers_are_not_lost(tmp_path: Path) -> None:

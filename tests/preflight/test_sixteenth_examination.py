@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.preflight.planted import fifteenth_tables as f
-from tests.preflight.planted.cases import Case
+from tests.preflight.planted.scored import named, rewards_of
 from tests.preflight.planted.sixteenth_examination import draw, draw_sound, drawn_faults
 from tests.preflight.planted.sixteenth_first import first_half
 from tests.preflight.planted.sixteenth_healthy import sixteenth_healthy
 from tests.preflight.planted.sixteenth_second import second_half
 
 FAULTS = {case.name: case for case in drawn_faults()}
-
-
-def _rewards(case: Case, texts: Sequence[str]) -> list[Any]:
-    """The rewards of responses to the first row."""
-    source: dict[str, Any] = {}
-    exec(case.reward, source)  # noqa: S102  # the plants' own code
-    name = [line for line in case.reward.splitlines() if line.startswith("def ")][-1]
-    function = source[name.removeprefix("def ").partition("(")[0]]
-    columns = {key: [value] * len(texts) for key, value in case.rows[0].items() if key != "prompt"}
-    found: list[Any] = function(
-        prompts=[case.rows[0].get("prompt")] * len(texts),
-        completions=[[{"role": "assistant", "content": text}] for text in texts],
-        **columns,
-    )
-    return found
-
-
-def _named(words: str) -> Case:
-    (case,) = (each for name, each in FAULTS.items() if words in name)
-    return case
 
 
 def test_the_halves_have_the_stated_sizes() -> None:
@@ -55,20 +34,20 @@ def test_the_halves_have_the_stated_sizes() -> None:
     ],
 )
 def test_a_response_without_the_answer_earns_more(words: str, good: str, bad: str) -> None:
-    first, second = _rewards(_named(words), [good, bad])
+    first, second = rewards_of(named(FAULTS, words), [good, bad])
     assert first > second
 
 
 def test_a_right_answer_earns_nothing_or_no_number() -> None:
-    floats = _named("floats, compared as text")
+    floats = named(FAULTS, "floats, compared as text")
     right = f"<answer>{int(floats.rows[0]['answer'])}</answer>"
-    assert _rewards(floats, [right]) == [0.0]
-    headed = _named("heading must be the first")
+    assert rewards_of(floats, [right]) == [0.0]
+    headed = named(FAULTS, "heading must be the first")
     text = f"Summary: {headed.rows[0]['summary']}"
-    assert _rewards(headed, [text, f"It is about a town.\n{text}"]) == [1.0, 0.0]
-    assert _rewards(_named("without a known label"), ["I do not know"]) == [None]
+    assert rewards_of(headed, [text, f"It is about a town.\n{text}"]) == [1.0, 0.0]
+    assert rewards_of(named(FAULTS, "without a known label"), ["I do not know"]) == [None]
     with pytest.warns(RuntimeWarning, match="Mean of empty slice|invalid value"):
-        (nan,) = _rewards(_named("mean of no rows"), ["no query"])
+        (nan,) = rewards_of(named(FAULTS, "mean of no rows"), ["no query"])
     assert nan != nan
 
 
@@ -80,12 +59,12 @@ def test_a_right_answer_earns_nothing_or_no_number() -> None:
     ],
 )
 def test_one_of_several_answers_is_enough(words: str, right: str, wrong: str) -> None:
-    case = _named(words)
-    assert _rewards(case, [right % case.rows[0]["answer"], wrong]) == [1.0, 0.0]
+    case = named(FAULTS, words)
+    assert rewards_of(case, [right % case.rows[0]["answer"], wrong]) == [1.0, 0.0]
 
 
 def test_solutions_fail_a_part_of_the_tests() -> None:
-    case = _named("its solution fails")
+    case = named(FAULTS, "its solution fails")
     failing = 0
     for row in case.rows[:12]:
         names: dict[str, Any] = {}
@@ -99,7 +78,7 @@ def test_solutions_fail_a_part_of_the_tests() -> None:
 
 
 def test_the_first_results_are_not_the_last() -> None:
-    case = _named("first result of the solution")
+    case = named(FAULTS, "first result of the solution")
     solutions = f.school(300, 7012)
     differ = [int(row["answer"]) != r["a"] for row, r in zip(case.rows, solutions, strict=True)]
     assert all(differ)

@@ -12,7 +12,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
-from contract import InapplicableError, Processing
+from contract import InapplicableError, Processing, Response
 from hf.what_if import rank_parts
 from hf.what_if.rounding import rounded
 
@@ -111,6 +111,19 @@ def test_chunks_see_no_earlier_chunk(llama: Any) -> None:
         assert np.abs(scores(llama, rows) - plain).max() > 0.02
     listed = [each for each in llama.what_ifs() if each["name"] == "attention_chunk"]
     assert listed[0]["kind"] == "integer"
+
+
+def test_a_later_chunk_is_scored_like_its_tokens_alone(llama: Any) -> None:
+    (row,) = responses(llama, 1)
+    ids, width = [*row.prompt_ids, *row.response_ids], 8
+    start = -(-len(row.prompt_ids) // width) * width
+    assert start + width < len(ids)
+    chunk = ids[start : start + width + 1]
+    alone = scores(llama, [Response(chunk[:1], chunk[1:], [0.0] * width, 0, 0)])
+    with llama.altered([("attention_chunk", width)]):
+        first = start + 1 - len(row.prompt_ids)
+        chunked = scores(llama, [row])[first : first + width]
+    np.testing.assert_allclose(chunked, alone, atol=1e-4)
 
 
 def test_groups_are_read_with_the_scales_of_their_neighbors() -> None:

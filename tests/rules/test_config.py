@@ -435,6 +435,7 @@ def test_a_misspelt_key_is_reported() -> None:
         ("top_p", "top_k", False),
         ("vllm_max_len1", "vllm_max_len2", False),
         ("max_prompt_length", "max_length", False),
+        ("min_prompt_length", "max_prompt_length", False),
     ],
 )
 def test_only_a_slip_is_a_misspelt_key(key: str, known: str, meant: bool) -> None:

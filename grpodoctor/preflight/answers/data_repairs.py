@@ -26,6 +26,7 @@ from grpodoctor.preflight.answers.multiple_choice import (
     option_of_letter,
     option_of_text,
 )
+from grpodoctor.preflight.answers.number_puzzles import puzzle_rows
 from grpodoctor.preflight.answers.simpler_answers import SIMPLER, Change
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.inputs.columns import PROMPT_COLUMNS
@@ -38,6 +39,8 @@ _MAX_SHORT = 60
 """Letters of a value that may be the answer in place of another column's."""
 TRIED_ROWS = 8
 """Rows on which a repair is tried."""
+_MOST_MISSING, _MOST_RENAMED = 4, 12
+"""Keys without a column, and columns that are tried under each of them."""
 _CODE = "Correct the code that writes this column."
 
 
@@ -97,6 +100,7 @@ def _repairs(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[Repair]:
     yield from _of_columns(rows, _REPAIRS)
     yield from _of_options(rows)
     yield from _of_other_columns(rows)
+    yield from _of_renamed_columns(reward, rows)
 
 
 def _of_messages(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[Repair]:
@@ -133,6 +137,26 @@ def _of_names(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[Repair]
                     for row in rows
                 ),
             )
+
+
+def _of_renamed_columns(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[Repair]:
+    """Another column under a key that the function looks up and the data does not have.
+
+    A key that is only an alternative, such as `kwargs.get("answer") or kwargs.get("label")`, helps
+    under no column: what the function looks up is no fault by itself.
+    """
+    present = dict.fromkeys(str(name) for row in rows for name in row.columns)
+    others = [name for name in present if name not in PROMPT_COLUMNS][:_MOST_RENAMED]
+    missing = [name for name in reward.keywords if name not in present]
+    for name, other in product(missing[:_MOST_MISSING], others):
+        yield Repair(
+            f"The reward function reads {name!r}, which is no column, and not {other!r}",
+            f"Rename the column {other!r} to {name!r}, or read {other!r} in the function.",
+            tuple(
+                replace(row, columns={**row.columns, name: row.columns.get(other)})
+                for row in puzzle_rows(rows) or rows
+            ),
+        )
 
 
 def _of_columns(rows: Sequence[PromptRow], changes: Sequence[Change]) -> Iterator[Repair]:

@@ -17,6 +17,9 @@ _ASKS_FOR_NUMBER = re.compile(
 _MIN_ROWS = 10
 _MOST = 0.9
 """Share of such questions whose answer must be a number."""
+_MIN_ASKING = 0.1
+"""Share of such questions among all prompts. Problems of mathematics ask seldom where two lines
+meet, or who is older and by how much; all of their answers are numbers."""
 
 
 def numbers_for_names(prompts: Sequence[str], answers: Sequence[str]) -> list[int]:
@@ -25,6 +28,8 @@ def numbers_for_names(prompts: Sequence[str], answers: Sequence[str]) -> list[in
     The numbers are positions, such as those of passages in the prompt, or ids of another table.
     """
     asking = [at for at, prompt in enumerate(prompts) if _asks_for_name(prompt, answers[at])]
+    if len(asking) < _MIN_ASKING * len(prompts):
+        return []
     numbers = [at for at in asking if number_of(answers[at]) is not None]
     return numbers if len(numbers) >= max(_MIN_ROWS, _MOST * len(asking)) else []
 

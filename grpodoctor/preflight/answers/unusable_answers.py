@@ -48,12 +48,14 @@ _SYNTAX = re.compile(
 
 
 _FILLED_IN = re.compile(
-    r"[\[<({*_-]{1,3}[^\[\]<>(){}\n]{2,60}[\])}>*_-]{1,3}|[A-Z][A-Z /_-]{3,40}[.!]?|"
+    r"[\[<({*_-]{1,3}[^\[\]<>(){}\n]{2,60}[\])}>*_-]{1,3}|[A-Z]{2,}[ /_-][A-Z /_-]{2,40}[.!]?|"
     r"(?i:n/?a|null|nan|to ?do|tbd|missing|skipped)[.!]?|(?i:error|failed): [^\n]{1,60}",
 )
-"""A note in brackets or capitals, or a word for something that is missing. "None of these" and
-"unknown" are answers."""
+"""A note in brackets, words in capitals, or a word for something that is missing. "None of these"
+and "unknown" are answers, and so is an acronym."""
 _MIN_FILLED, _MIN_FILLED_SHARE, _MIN_DISTINCT = 5, 0.02, 0.8
+_MAX_ALIKE = 0.1
+"""Share of the texts that may look like a note: answers in bold type, brackets or capitals do."""
 
 
 def filled_in(answers: Sequence[str]) -> set[str]:
@@ -65,8 +67,11 @@ def filled_in(answers: Sequence[str]) -> set[str]:
     texts = [text for text in counts if len(text.split()) > 1]
     if len(texts) < _MIN_DISTINCT * len(counts) or len(counts) < _MIN_DISTINCT * len(answers):
         return set()
+    notes = [text for text in counts if _FILLED_IN.fullmatch(text)]
+    if len(notes) > _MAX_ALIKE * len(counts):
+        return set()
     least = max(_MIN_FILLED, _MIN_FILLED_SHARE * len(answers))
-    return {text for text, count in counts.items() if count >= least and _FILLED_IN.fullmatch(text)}
+    return {text for text in notes if counts[text] >= least}
 
 
 def is_note(answer: str) -> bool:

@@ -20,21 +20,19 @@ from contract import InapplicableError, Response
 from torch import Tensor, nn
 
 from hf.hooks import until_end
-from hf.localisation.places import read_input, tensor_of
-from hf.localisation.sensitivity import (
+from hf.localisation.passes import (
+    FAILURES,
     Batch,
-    batches_of,
+    GradientPasses,
     chosen_tokens,
     token_indices,
-    tokens_of_pass,
-    without_weights,
 )
+from hf.localisation.places import read_input, tensor_of
 from hf.what_if import rank_parts, row_orders, sites
 from hf.what_if.modules import layers, replaced
 from hf.what_if.operation_edits import Forms, accumulations, changed
 from hf.what_if.operations import Site, Trace
 
-_FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError)
 _MOST_NUMBERS = 1e9
 """Numbers of all gradients that are kept together."""
 _MOST_IN_PASS = 1.5e9
@@ -90,15 +88,8 @@ def _within(bound: float, x: Tensor) -> Tensor:
     return x.clamp(-bound, bound)
 
 
-class FirstOrder:
-    """Estimates a model's generic edits.
-
-    Args:
-        model: a causal language model.
-        device: of its inputs.
-        forward: from ids, (B, L), to the logits at positions of the flattened rows.
-        temperature: by which the logits are divided.
-    """
+class FirstOrder(GradientPasses):
+    """Estimates a model's generic edits; see `GradientPasses` for the arguments."""
 
     def __init__(
         self,
@@ -107,8 +98,7 @@ class FirstOrder:
         forward: Callable[[Tensor, Tensor], Tensor],
         temperature: float,
     ) -> None:
-        self._model, self._device, self._forward = model, device, forward
-        self._temperature = temperature or 1.0
+        super().__init__(model, device, forward, temperature)
         self._sites = sites.sites(model)
         self._paths = {id(weight): name for name, weight in model.named_parameters()}
         self._layers = {
@@ -136,24 +126,18 @@ class FirstOrder:
             InapplicableError: if the model allows no gradients.
         """
         chosen = chosen_tokens(responses, tokens)
-        batches = list(batches_of(responses, chosen, self._device, tokens_of_pass(self._model)))
+        batches = self._batches(responses, chosen)
         effects: Effects = {}
         facts: list[Tensor] = []
         extra: list[dict[str, Any]] = []
-        try:
-            with without_weights(self._model):
-                first, count = 0, sum(len(batch.rows_T) for batch in batches)
-                for batch in batches:
-                    facts_T, found = self._of_batch(batch, effects, first, count)
-                    order = torch.cat(batch.columns)
-                    facts.append(facts_T[order].cpu())
-                    first += len(order)
-                    extra = extra or found
-        except torch.OutOfMemoryError:
-            raise  # the engine names it
-        except _FAILURES as error:
-            what = " ".join(str(error).split())[:160]
-            raise InapplicableError(f"the model allows no gradients: {what}") from error
+        with self._gradients_allowed():
+            first, count = 0, sum(len(batch.rows_T) for batch in batches)
+            for batch in batches:
+                facts_T, found = self._of_batch(batch, effects, first, count)
+                order = torch.cat(batch.columns)
+                facts.append(facts_T[order].cpu())
+                first += len(order)
+                extra = extra or found
         own = torch.cat(facts).numpy() if facts else np.zeros((0, 2))
         listed, rows = _listed(effects, len(layers(self._model)))
         return [*listed, *extra], {
@@ -170,10 +154,8 @@ class FirstOrder:
         trace = Trace(self._model, keeps=True)
         uses: dict[nn.Module, _Use] = {}
         with self._recorded(uses), trace.following(), torch.enable_grad():
-            logits_TV = self._forward(
-                batch.ids_BL, batch.rows_T * batch.ids_BL.shape[1] + batch.places_T
-            )
-        logits_TV = logits_TV.float() / self._temperature
+            model_TV = self._model_logits(batch)
+        logits_TV = self._scaled(model_TV)
         own_T = logits_TV.gather(1, batch.targets_T[:, None])[:, 0] - logits_TV.logsumexp(-1)
         gradients = _Gradients(self._tensors(trace, uses), batch, own_T, first)
         add = _Adder(effects, gradients, count)
@@ -225,7 +207,7 @@ class FirstOrder:
                         new = changed(call, trace, form)
                     except torch.OutOfMemoryError:
                         raise
-                    except (*_FAILURES, InapplicableError):
+                    except (*FAILURES, InapplicableError):
                         continue
                     if new is None:
                         continue
@@ -311,7 +293,7 @@ class FirstOrder:
                     made = tensor_of(owner.forward(*use.arguments, **use.named))
             except torch.OutOfMemoryError:
                 raise
-            except _FAILURES:
+            except FAILURES:
                 return
             for group in rank_parts.groups_of(site.removesuffix("/weight")):
                 add(("rank_part", group, change, "choice"), layer, [(old, made)])
@@ -414,7 +396,7 @@ class _Adder:
                 value = new() if callable(new) else new
             except torch.OutOfMemoryError:
                 raise
-            except (*_FAILURES, InapplicableError):
+            except (*FAILURES, InapplicableError):
                 return
             if value is None or value.shape != old.shape or not self._gradients.knows(old):
                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -54,12 +54,7 @@ def activation_rounding(model: Any, value: Any) -> Iterator[None]:
     """Round the inputs of all linear layers except the output head."""
     head = model.get_output_embeddings()
     linear = [m for m in model.modules() if isinstance(m, nn.Linear) and m is not head]
-
-    def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
-        return (rounded(inputs[0], str(value)), *inputs[1:])
-
-    handles = [module.register_forward_pre_hook(hook) for module in linear]
-    with until_end(handles):
+    with _changed_inputs(linear, lambda inputs: rounded(inputs, str(value))):
         yield
 
 
@@ -69,17 +64,8 @@ def input_saturation(model: Any, value: Any) -> Iterator[None]:
 
     The output head and routers keep their precision.
     """
-    head, routers = model.get_output_embeddings(), re.compile(ROUTERS)
-
-    def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
-        return (saturated(inputs[0], float(value)), *inputs[1:])
-
-    handles = [
-        module.register_forward_pre_hook(hook)
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and module is not head and not routers.search(name)
-    ]
-    with until_end(handles):
+    linear = _quantised_layers(model)
+    with _changed_inputs(linear, lambda inputs: saturated(inputs, float(value))):
         yield
 
 
@@ -90,6 +76,23 @@ def linear_rounding(model: Any, value: Any) -> Iterator[None]:
     The output head and routers keep their precision. Inputs have a scale for each token, or for
     each group of numbers where weights have one for each block; `fp8/block128/row`: for each token.
     """
+    linear = _quantised_layers(model)
+    scheme = str(value).removesuffix("/row") if "/block" in value else str(value)
+    inner = f"{scheme.partition('/')[0]}/row" if scheme != value else scheme
+    inner = inner.replace("/block", "/group")
+    with (
+        _changed_inputs(linear, lambda inputs: rounded(inputs, inner)),
+        replaced([module.weight for module in linear], lambda data: rounded(data, scheme)),
+    ):
+        yield
+
+
+def _quantised_layers(model: Any) -> list[nn.Linear]:
+    """The linear layers that engines compute in 8 bits: not the output head, and no router.
+
+    Raises:
+        InapplicableError: if there are none.
+    """
     head, routers = model.get_output_embeddings(), re.compile(ROUTERS)
     linear = [
         module
@@ -98,18 +101,19 @@ def linear_rounding(model: Any, value: Any) -> Iterator[None]:
     ]
     if not linear:
         raise InapplicableError("this model has no linear layers")
-    scheme = str(value).removesuffix("/row") if "/block" in value else str(value)
-    inner = f"{scheme.partition('/')[0]}/row" if scheme != value else scheme
-    inner = inner.replace("/block", "/group")
+    return linear
+
+
+@contextmanager
+def _changed_inputs(
+    modules: Sequence[nn.Module], change: Callable[[Tensor], Tensor]
+) -> Iterator[None]:
+    """Modules read other inputs."""
 
     def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
-        return (rounded(inputs[0], inner), *inputs[1:])
+        return (change(inputs[0]), *inputs[1:])
 
-    handles = [module.register_forward_pre_hook(hook) for module in linear]
-    with (
-        until_end(handles),
-        replaced([module.weight for module in linear], lambda data: rounded(data, scheme)),
-    ):
+    with until_end([module.register_forward_pre_hook(hook) for module in modules]):
         yield
 
 

@@ -19,7 +19,7 @@ from tests.preflight.planted.fourteenth_examination import KINDS
 __all__ = ["draw", "draw_sound", "drawn_faults", "fifteenth_faults", "fifteenth_healthy"]
 
 _SHARES = {"R": 21, "D": 15, "T": 5, "C": 7}
-_TASKS = ["GSM8K", "MATH", "code asserts", "code stdin", "tool calls", "JSON extraction", "classification", "multiple choice", "translation", "SQL", "summaries", "countdown game", "chess moves", "VQA", "multi-turn", "retrieval QA", "judge", "instructions", "non-English maths", "science numbers"]  # fmt: skip
+TASKS = ["GSM8K", "MATH", "code asserts", "code stdin", "tool calls", "JSON extraction", "classification", "multiple choice", "translation", "SQL", "summaries", "countdown game", "chess moves", "VQA", "multi-turn", "retrieval QA", "judge", "instructions", "non-English maths", "science numbers"]  # fmt: skip
 
 
 def draw() -> list[tuple[str, str, str]]:
@@ -29,7 +29,7 @@ def draw() -> list[tuple[str, str, str]]:
         names = [kind for kind in KINDS if kind.startswith(share)]
         drawn = rng.choices(names, [KINDS[name] for name in names], k=count)
         kinds += sorted(drawn, key=lambda kind: int(kind.split()[0][1:]))
-    pairs = [(kind, rng.choice(_TASKS)) for kind in kinds]
+    pairs = [(kind, rng.choice(TASKS)) for kind in kinds]
     order = list(range(48))
     rng.shuffle(order)
     first = set(order[:24])
@@ -39,7 +39,7 @@ def draw() -> list[tuple[str, str, str]]:
 def draw_sound() -> list[str]:
     """Tasks of the sound sets; those at even places are of the first half."""
     rng = random.Random(1802)
-    return [rng.choice(_TASKS) for _ in range(16)]
+    return [rng.choice(TASKS) for _ in range(16)]
 
 
 def drawn_faults() -> tuple[Case, ...]:

@@ -8,11 +8,8 @@ checks. The accepted answers were written before the first run.
 
 from __future__ import annotations
 
-import random
-
 from tests.preflight.planted.cases import Case
-from tests.preflight.planted.fifteenth_examination import _TASKS
-from tests.preflight.planted.fourteenth_examination import KINDS
+from tests.preflight.planted.examination_draws import drawn_kinds, drawn_tasks
 from tests.preflight.planted.seventeenth_first import first_half
 from tests.preflight.planted.seventeenth_healthy import seventeenth_healthy
 from tests.preflight.planted.seventeenth_second import second_half
@@ -24,20 +21,12 @@ _SHARES = {"R": 16, "D": 11, "T": 4, "C": 5}
 
 def draw() -> list[tuple[str, str, str]]:
     """Kind, task and half of each of the 36 mistakes."""
-    rng, kinds = random.Random(2001), []
-    for share, count in _SHARES.items():
-        names = [kind for kind in KINDS if kind.startswith(share)]
-        drawn = rng.choices(names, [KINDS[name] for name in names], k=count)
-        kinds += sorted(drawn, key=lambda kind: int(kind.split()[0][1:]))
-    tasks = [rng.choice(_TASKS) for _ in kinds]
-    halves = "".join(rng.choice(("AB", "BA")) for _ in range(len(kinds) // 2))
-    return list(zip(kinds, tasks, halves, strict=True))
+    return drawn_kinds(2001, _SHARES)
 
 
 def draw_sound() -> list[str]:
     """Tasks of the sound sets; those at even places are of the first half."""
-    rng = random.Random(2002)
-    return [rng.choice(_TASKS) for _ in range(12)]
+    return drawn_tasks(2002, 12)
 
 
 def drawn_faults() -> tuple[Case, ...]:

@@ -29,8 +29,8 @@ _MAX_ROWS = 2000
 _SHOWN = 4
 _MIN_TOLD, _MIN_OF_CLASS, _MAX_CLASSES = 60, 8, 10
 _MIN_PUZZLES, _MOST_PUZZLES = 20, 0.8
-"""Puzzles, and their share, that one operation must solve. Of random targets of three numbers, one
-in six is their sum or less."""
+"""Puzzles, and their share, that one operation must solve: it solves few if the operations between
+the numbers were drawn at random."""
 _VERDICTS = ({"yes", "no"}, {"true", "false"}, {"0", "1"}, {"valid", "invalid"},
              {"correct", "incorrect"}, {"right", "wrong"}, {"pass", "fail"})  # fmt: skip
 """Answers that say nothing about the words of their question."""

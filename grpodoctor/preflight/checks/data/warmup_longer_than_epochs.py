@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -65,8 +66,8 @@ class WarmupLongerThanEpochs(Check):
 
 
 def _amount(value: object) -> float:
-    """A setting as a number; 0 if it is unknown or not a number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    """A setting as a number; 0 if it is unknown or no finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return 0.0
     return float(value)
 

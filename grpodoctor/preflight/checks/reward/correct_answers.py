@@ -20,7 +20,6 @@ from grpodoctor.preflight.answers.reference_answers import (
     REQUIRES_REWARD,
     ReferenceAnswers,
 )
-from grpodoctor.preflight.answers.source_tags import columns_read
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -53,11 +52,6 @@ _PARSER_ADVICE = "Check what the parser of the reward function extracts from the
 
 _MOST_BY_CHANCE = 0.05
 """Share of rows in which the answer of another row may be right."""
-_OF_TRAINERS = frozenset(
-    {"prompts", "completions", "completion_ids", "prompt_ids", "trainer_state", "log_extra",
-     "log_metric", "environments", "extra_info", "data_source"}
-)  # fmt: skip
-"""Keyword arguments that trainers add to the columns."""
 
 
 class CorrectAnswersNotRewarded(Check):
@@ -129,9 +123,7 @@ class CorrectAnswersNotRewarded(Check):
             return of_kind
         details = tuple(f"{row.location}: {row.answer}" for row in missed[:_SHOWN])
         if len(missed) == len(answers.rows):
-            main = _none_rewarded(context, answers, details)
-            unread = _missing_columns(context) if main.severity == "info" else ()
-            return (*unread, main, *of_kind)
+            return (_none_rewarded(context, answers, details), *of_kind)
         share = len(missed) / len(answers.rows)
         summary = (
             f"{len(missed)} of {len(answers.rows)} correct answers earn no more than an empty or a "
@@ -163,21 +155,6 @@ def _missed_rows(answers: ReferenceAnswers) -> list[PromptRow]:
     if len(chance) < _MOST_BY_CHANCE * len(answers.rows):
         missed = [at for at in missed if at not in chance]
     return [answers.rows[at] for at in missed]
-
-
-def _missing_columns(context: PreflightContext) -> Iterator[CheckFinding]:
-    """Columns that the function reads from its keyword arguments and that the data lack."""
-    read = columns_read(context.reward.spec) if context.reward else ()
-    rows = context.scored_rows or context.rows
-    known = {str(name) for row in rows for name in row.columns}
-    missing = [name for name in read if name not in known and name not in _OF_TRAINERS]
-    if missing:
-        yield CheckFinding(
-            "critical",
-            f"The reward function reads the column {missing[0]!r:.40}, which the data does not "
-            "have.",
-            (f"Rename it: the columns are {', '.join(sorted(known))[:160]}.",),
-        )
 
 
 def _inverted(context: PreflightContext) -> CheckFinding | None:

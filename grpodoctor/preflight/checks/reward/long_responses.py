@@ -95,7 +95,7 @@ def must_be_equal(
     if len(chosen) < max(_MIN_ROWS, _MIN_SHARE * min(len(rows), _MAX_ROWS)):
         return
     texts = [
-        format_answer(answers.answer_format, answers.answers[at].rpartition(" ")[0])
+        format_answer(answers.answer_format, answers.answers[at].rsplit(None, 1)[0])
         for at in chosen
     ]
     try:

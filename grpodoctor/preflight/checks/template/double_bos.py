@@ -21,11 +21,13 @@ _FAMILY_MARKS = (
 )  # fmt: skip
 """Control tokens of Llama, Mistral, ChatML, Gemma, Phi, GLM, Granite, Command R and DeepSeek."""
 _OPENED = re.compile(
-    r"\n\s*(?:assistant|AI|bot)\s*:\s*(?:<\w+>)?\s*$|"
-    r"\n#{2,3}\s*(?:assistant|response|answer|output)\s*:?\s*$",
+    r"\n\s*(?:assistant|AI|bot)\s*:\s*(?:<\w+>)?\s*$|\n#{2,3}\s*(?:assistant|response)\s*:?\s*$",
     re.IGNORECASE,
 )
-"""The opening of an assistant's turn in templates of base models, behind the question."""
+"""The opening of an assistant's turn in templates of base models, behind the question. A heading
+for the answer is a part of many sound tasks."""
+_LONGEST_OPENING = 100
+"""Letters of it: the pattern takes quadratic time on long blank parts of a prompt."""
 _OPENED_SHARE = 0.05
 """Share of prompts with it; single transcripts may be quoted on purpose."""
 _WARNING_SHARE = 0.01
@@ -113,7 +115,7 @@ def _opened_turns(context: PreflightContext, rows: Sequence[PromptRow]) -> Itera
         for row in rows
         if row.messages
         and row.messages[-1]["role"] == "user"
-        and (opening := _OPENED.search(row.prompt))
+        and (opening := _OPENED.search(row.prompt.rstrip()[-_LONGEST_OPENING:]))
     ]
     if context.tokenizer.chat_template and len(opened) > _OPENED_SHARE * len(rows):
         yield CheckFinding(

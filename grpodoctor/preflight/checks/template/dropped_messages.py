@@ -195,7 +195,7 @@ def _prints_parts(context: PreflightContext, row: PromptRow) -> bool:
     """Whether a part of a message is in the prompt as the text of a Python dictionary."""
     contents = (message.get("content") for message in row.messages)
     lists = (content for content in contents if isinstance(content, list))
-    parts = [part for content in lists for part in content if isinstance(part, dict)]
+    parts = [part for content in lists for part in content if isinstance(part, dict) and part]
     rendered = _rendered(context, row) if parts else ""
     return any(str(part) in rendered for part in parts)
 
