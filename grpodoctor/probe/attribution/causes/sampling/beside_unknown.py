@@ -15,7 +15,12 @@ import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.causes.sampling.temperature import Temperature
-from grpodoctor.probe.attribution.causes.sampling.truncation import Truncation
+from grpodoctor.probe.attribution.causes.sampling.truncation import (
+    Truncation,
+    describe_truncation,
+    guessed,
+    one_sided,
+)
 from grpodoctor.probe.attribution.computed_causes import cause_of
 from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.edits import Edit, EditFamily
@@ -39,6 +44,12 @@ _OFF = 0.25
 """Difference from 1 of the fitted size of an effect in what generation adds."""
 _CLIP = 3.0
 """Upper bound on |Δlogp| per token."""
+_LEAST_KEPT = 0.95
+"""Share of the tokens that a setting must allow: with other weights, it excludes other tokens."""
+_ONE_SIDED = 0.98
+"""Share of differing tokens that generation raises, from which it may truncate."""
+_TRUNCATION = Identity(Truncation.id, Truncation.title, Truncation.remedies)
+_TYPICAL = "typical-p"
 _REFINED, _REFINEMENTS = 4, 2
 """Settings whose numbers are refined, and how often."""
 _WORTH = 0.02
@@ -123,7 +134,11 @@ def _in_generation(
     equal = Variant(variant.setup, as_equal)
     if not experiments.is_loud(equal.gap):
         return None
-    found = [*_edited(experiments, equal), *_processed(experiments, equal)]
+    found = [
+        *_edited(experiments, equal),
+        *_heated(experiments, equal),
+        *_truncated(experiments, equal),
+    ]
     found = sorted((each for each in found if _fits(equal, each)), key=lambda each: each.left)
     if not found:
         return None
@@ -133,7 +148,7 @@ def _in_generation(
         for each in found[1:]
         if each.identity.id != best.identity.id and each.left < _RIVAL * best.left
     ]
-    after = replace(best.after, tokens=best.after.tokens.with_sampler(tokens.sampler_N))
+    after = replace(best.after, tokens=replace(best.after.tokens, sampler_N=tokens.sampler_N))
     what = (
         f"what the sampler reports differs from its own scores of the same tokens, and "
         f"{best.words} explains {1 - best.left:.0%} of this"
@@ -142,10 +157,12 @@ def _in_generation(
 
 
 def _fits(equal: Variant, found: _Found) -> bool:
+    kept_N = found.after.tokens.finite_N
     return (
         found.left <= _MOST_LEFT
+        and kept_N.sum() >= _LEAST_KEPT * equal.tokens.finite_N.sum()
         and abs(found.size - 1) <= _OFF
-        and falls(equal.tokens, found.after.tokens)
+        and falls(equal.tokens.where(kept_N), found.after.tokens.where(kept_N))
     )
 
 
@@ -155,29 +172,36 @@ def _edited(experiments: Experiments, equal: Variant) -> Iterator[_Found]:
         yield _found(equal, each.after, _identity(each.edit), described(each.edit))
 
 
-def _processed(experiments: Experiments, equal: Variant) -> Iterator[_Found]:
-    """Temperatures and truncations."""
-    for cause in (Temperature(), Truncation()):
-        hypothesis = None
-        if cause.id not in experiments.named:
-            hypothesis = cause.hypothesize(experiments, equal)
-        outcome = cause.experiment(experiments, equal, hypothesis) if hypothesis else None
-        if outcome is not None and outcome.after is not None:
-            identity = Identity(cause.id, cause.title, cause.remedies)
-            yield _found(equal, outcome.after, identity, _words(outcome.after.setup.processing))
+def _heated(experiments: Experiments, equal: Variant) -> Iterator[_Found]:
+    cause = Temperature()
+    hypothesis = cause.hypothesize(experiments, equal)
+    if cause.id in experiments.named or hypothesis is None:
+        return
+    outcome = cause.experiment(experiments, equal, hypothesis)
+    if outcome is not None and outcome.after is not None:
+        words = f"temperature {outcome.after.setup.processing.temperature:.3g}"
+        identity = Identity(cause.id, cause.title, cause.remedies)
+        yield _found(equal, outcome.after, identity, words)
 
 
-def _words(processing: Processing) -> str:
-    """A temperature or a truncation in a sentence."""
-    parts = [
-        f"{name.replace('_', '-')} {getattr(processing, name):.3g}"
-        for name in ("temperature", "top_p", "top_k", "min_p")
-        if getattr(processing, name) != getattr(Processing(), name)
-    ]
-    return " and ".join(parts) or "temperature 1"
+def _truncated(experiments: Experiments, equal: Variant) -> Iterator[_Found]:
+    """Truncations, if generation only raises values.
+
+    The learner's support is another one, so some of the sampled tokens are outside of it.
+    """
+    if one_sided(equal.tokens) < _ONE_SIDED or Truncation.id in experiments.named:
+        return
+    now = equal.setup.processing
+    cuts = list(dict.fromkeys(guessed(equal.tokens, now, equal.tokens.learner_N)))
+    experiments.score_all(equal.setup.learner, cuts, equal.setup)
+    for cut in cuts:
+        after = experiments.vary(equal, processing=cut)
+        yield _found(equal, after, _TRUNCATION, describe_truncation(cut))
 
 
 def _found(equal: Variant, after: Variant, identity: Identity, words: str) -> _Found:
+    if identity.id == _TYPICAL and one_sided(equal.tokens) >= _ONE_SIDED:
+        identity = _TRUNCATION  # the form of the support hardly shows next to other weights
     moved_N = after.tokens.learner_N - equal.tokens.learner_N
     at_N = equal.tokens.finite_N
     size, _ = regression(-equal.tokens.difference_N[at_N], moved_N[at_N], _CLIP)
@@ -258,16 +282,17 @@ def _parts(experiments: Experiments, variant: Variant) -> list[tuple[Edit, Part,
 
 
 def _result(variant: Variant, best: _Found, what: str, rivals: list[_Found]) -> ExperimentResult:
-    removed = max(0.0, 1 - best.after.gap / variant.gap) if math.isfinite(best.after.gap) else 0.0
+    kept_N = best.after.tokens.finite_N
+    before, after = variant.tokens.where(kept_N).gap, best.after.gap
+    removed = max(0.0, 1 - after / before) if before > 0 else 0.0
     return ExperimentResult(
         summary=(
-            f"{what}. With it in the learner, k3 falls from {variant.gap:.2g} to "
-            f"{best.after.gap:.2g} nats per token; the other {1 - removed:.0%} of the gap are "
-            f"unknown"
+            f"{what}. With it in the learner, k3 changes from {before:.2g} to {after:.2g} nats per "
+            f"token; the other {1 - removed:.0%} of the gap are unknown"
         ),
         explained=removed,
         confidence="likely",
         details=(best.words, *(f"also fits: {each.words}" for each in rivals[:3])),
-        figures={"size": best.size, "gap_before": variant.gap, "gap_after": best.after.gap},
+        figures={"size": best.size, "gap_before": before, "gap_after": after},
         identity=best.identity,
     )
