@@ -94,7 +94,7 @@ class BesideUnknown(Cause):
         other = setup.swapped or setup.rescored or setup.shift or setup.transform or setup.behind
         if other or not setup.learner.kind.can_alter:
             return None
-        return Hypothesis(0.5) if experiments.exceeds_rounding(variant) else None
+        return Hypothesis(0.95) if experiments.exceeds_rounding(variant) else None
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
