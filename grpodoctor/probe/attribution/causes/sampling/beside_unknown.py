@@ -31,7 +31,7 @@ from grpodoctor.probe.attribution.search.edit_trials import refined_numbers
 from grpodoctor.probe.attribution.search.own_scores import differ, own_scores
 from grpodoctor.probe.attribution.search.unknown_rest import CHANCE, Part, part_of
 from grpodoctor.probe.attribution.token_biases import deviating_tokens, missing_tokens
-from grpodoctor.probe.attribution.tokens import Floats, falls
+from grpodoctor.probe.attribution.tokens import Floats, falls, significant
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.contract import Processing
 
@@ -44,6 +44,8 @@ _OFF = 0.25
 """Difference from 1 of the fitted size of an effect in what generation adds."""
 _CLIP = 3.0
 """Upper bound on |Δlogp| per token."""
+_LEAST_FALL = 0.1
+"""Share of the gap that a setting must remove if only the gap shows it."""
 _LEAST_KEPT = 0.95
 """Share of the tokens that a setting must allow: with other weights, it excludes other tokens."""
 _ONE_SIDED = 0.98
@@ -222,6 +224,7 @@ def _in_gap(experiments: Experiments, variant: Variant) -> ExperimentResult | No
         (part, _Found(_identity(edit), described(edit), after, 1 - part.share, part.size))
         for edit, part, after in tried
         if part.is_accepted(len(tried))
+        and _reduces(variant, after)
         and _nats(after.tokens.learner_N - variant.tokens.learner_N, at_N) > least
     ]
     if not found:
@@ -239,6 +242,15 @@ def _in_gap(experiments: Experiments, variant: Variant) -> ExperimentResult | No
         f"{part.size:.2f} ± {part.error:.2f} times the predicted one"
     )
     return _result(variant, best, what, rivals)
+
+
+def _reduces(variant: Variant, after: Variant) -> bool:
+    """Whether the whole gap falls, too.
+
+    Other prompts are repeated by one side, which looks like a penalty apart from the controls.
+    """
+    is_less = after.gap <= (1 - _LEAST_FALL) * variant.gap
+    return is_less and significant(variant.tokens, after.tokens)
 
 
 def _nats(moved_N: Floats, at_N: np.ndarray) -> float:
