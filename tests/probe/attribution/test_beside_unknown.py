@@ -99,6 +99,20 @@ def test_other_weights_alone_have_no_effect_of_a_setting(tmp_path: Path, family:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_without_own_scores")
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *("qwen3 system_prompt:3", "llama system_prompt:4", "mistral system_prompt:2"),
+        *("phi rope_base_times:0.5", "llama spans_exchanged:1,3"),
+    ],
+)
+def test_another_fault_is_no_setting(tmp_path: Path, fault: str) -> None:
+    """A prompt that one side repeats looks like a negative penalty, but not in the whole gap."""
+    assert found_in(tmp_path, *fault.split(), changed=0.0) is None
+
+
+@pytest.mark.slow
 def test_the_search_reports_it_with_the_unknown_rest(tmp_path: Path) -> None:
     sampler = _sampler(tmp_path, "llama", "repetition:1.15")
     with InProcess(tmp_path / "runner", prompts(24)) as runner:
