@@ -143,6 +143,8 @@ _WORDED: dict[str, Callable[..., str]] = {
     "norm_place": norm_place_in_words,
     "residual_from": residual_in_words,
     "operation": operation_in_words,
+    "part_products": lambda part, form: f"{part} and what it reads in {shown(form)}",
+    "part_rounding": lambda part, form: f"the weights of {part} in {shown(form)}",
     "row_order": rows_in_words,
     "site_bound": lambda site, most: f"{site_in_words(site)} within ±{shown(most)}",
     "site_change": lambda site, change: f"{site_in_words(site)} changed: {change}",

@@ -60,10 +60,16 @@ def named_cause(
     )
 
 
-def rank(named: NamedCause) -> tuple[float, int]:
-    """Sorts causes by their share of the gap, then by certainty."""
+def rank(named: NamedCause) -> tuple[bool, float, int]:
+    """Sorts causes by their share of the gap, then by certainty.
+
+    Routers that choose other experts follow all others, unless a replay proves them: any change of
+    the computation flips experts, so they may be its consequence.
+    """
     certainty = {"proven": 0, "likely": 1, "possible": 2}[named.confidence]
-    return -(named.explained if named.explained is not None else -1.0), certainty
+    is_consequence = named.cause == "router-flips" and named.confidence != "proven"
+    share = named.explained if named.explained is not None else -1.0
+    return is_consequence, -share, certainty
 
 
 def as_judged(named: NamedCause, proven: Set[str], rivals: Mapping[str, str]) -> NamedCause:

@@ -132,6 +132,19 @@ STRUCTURE: dict[str, ComputedCause] = {
         "and which rows a resized vocabulary initializes; often these are the chat template's "
         "tokens.",
     ),
+    "part_rounding": ComputedCause(
+        "quantisation", "The {side}'s weights of one kind of part are quantized", "{value}",
+        "Exclude this part from the quantization or conversion, or convert it on both sides.",
+    ),
+    "part_products": ComputedCause(
+        "quantisation", "The {side} multiplies in a coarser format in one kind of part", "{value}",
+        "Exclude this part from the quantization or conversion, or convert it on both sides.",
+    ),
+    "latent_cache": ComputedCause(
+        "kv-cache", "The {side}'s compressed keys and values are quantized",
+        "compressed keys and values in {value}",
+        'Keep the cache in the precision of the model (vLLM: kv_cache_dtype="auto").',
+    ),
     "linear_rounding": ComputedCause(
         "quantisation", "The {side} multiplies in 8 bits",
         "weights and inputs of linear layers rounded to {value}",

@@ -19,6 +19,7 @@ from hf.what_if import (
     layer_patterns,
     modules,
     norm_kinds,
+    part_rounding,
     parts,
     positions,
     rope_types,
@@ -102,7 +103,7 @@ def what_ifs(model: Any) -> list[dict[str, Any]]:
     tensors that the edit `other_weights` can take from another checkpoint.
     """
     listers = (_attention, _positions, _modules, _routing, _layer_patterns, _settings, _parts,
-               _wiring, _sites)  # fmt: skip
+               _parts_in_formats, _wiring, _sites)  # fmt: skip
     listed = [edit for lister in listers for edit in _known(lister, model)]
     listed += [*_numerics(), *_processors()]
     found: list[dict[str, Any]] = [
@@ -440,6 +441,14 @@ def _wiring(model: Any) -> _Listed:
         yield "norm_place", [value], "choice"
     for value in wiring.residuals(model):
         yield "residual_from", [value], "choice"
+
+
+def _parts_in_formats(model: Any) -> _Listed:
+    for part, forms in part_rounding.stored(model).items():
+        yield "part_rounding", [[part, form] for form in forms], "choice"
+    for part, forms in part_rounding.multiplied(model).items():
+        yield "part_products", [[part, form] for form in forms], "choice"
+    yield "latent_cache", part_rounding.cached(model), "choice"
 
 
 def _sites(model: Any) -> _Listed:

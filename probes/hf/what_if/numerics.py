@@ -248,6 +248,11 @@ def owned_weights(model: nn.Module) -> list[tuple[str, nn.Module, str, nn.Parame
     ]
 
 
+def other_values(model: nn.Module, tensors: Mapping[str, Tensor]) -> AbstractContextManager[None]:
+    """Other values of the weights with these paths; a tied head keeps its own."""
+    return _taken(owned_weights(model), tensors)
+
+
 @contextmanager
 def _taken(
     owned: list[tuple[str, nn.Module, str, nn.Parameter]], tensors: Mapping[str, Tensor]

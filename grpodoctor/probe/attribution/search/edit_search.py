@@ -47,7 +47,7 @@ _WORTH = 0.4
 """Merit, relative to the best family's, from which a number is refined."""
 _WITHIN = frozenset({"layer_from", "lost_part", "transposed", "weights_from"})
 """Edits of a layer or block, which are tried where the gap is."""
-_PARTS = _WITHIN | {"layer_scale", "vocabulary_part"}
+_PARTS = _WITHIN | {"layer_scale", "part_products", "part_rounding", "vocabulary_part"}
 """Edits of a part of the model."""
 GENERIC = frozenset(
     {
@@ -78,7 +78,7 @@ _WITHOUT_PHASE = _PARTS | GENERIC | {
     "uniform_share",
 }  # fmt: skip
 """Edits of whole sequences, of logits, or of a part of the model."""
-_SAMPLING = frozenset(
+SAMPLING = frozenset(
     {
         "epsilon_cutoff", "frequency_penalty", "logit_bias", "min_tokens", "part_repetition",
         "presence_penalty", "recent_repetition", "repetition_penalty", "top_n_sigma", "typical_p",
@@ -138,12 +138,12 @@ class EditSearch:
         unused = [family for family in families if not self._is_used(family)]
         fresh = self._promising([family for family in unused if family.name not in GENERIC])
         before = self._gap(self._base)
-        trials = self._tried(family for family in fresh if family.name in _SAMPLING)
+        trials = self._tried(family for family in fresh if family.name in SAMPLING)
         self._refine(trials, _REFINED)
         best = min((trial.best_gap for trial in trials), default=before)
         if best <= _EXPLAINED * before and not self.experiments.is_loud(best):
             return self._finals([t for t in trials if t.merit >= _HINT])
-        others = self._tried(f for f in fresh if f.name not in _PARTS | _SAMPLING)
+        others = self._tried(f for f in fresh if f.name not in _PARTS | SAMPLING)
         self._refine(others, _REFINED)
         trials = sorted([*trials, *others], key=lambda trial: -trial.merit)
         best = min((trial.best_gap for trial in trials), default=before)

@@ -29,9 +29,13 @@ _MOST_RISE = 0.1
 tokens stays as it is, and an edit that makes other tokens worse is no cause."""
 
 
-_ROUND_INPUTS = frozenset({"activation_rounding", "input_saturation", "linear_rounding"})
+_ROUND_INPUTS = frozenset(
+    {"activation_rounding", "input_saturation", "linear_rounding", "part_products"}
+)
 """Edits that round the inputs of layers to 8 bits."""
-_ROUND_VALUES = frozenset({"kv_cache", "kv_saturation", "norm_rounding", "residual_rounding"})
+_ROUND_VALUES = frozenset(
+    {"kv_cache", "kv_saturation", "latent_cache", "norm_rounding", "residual_rounding"}
+)
 """Edits that round other values of the computation. Weights are rounded once, on both sides to the
 same values."""
 

@@ -77,7 +77,7 @@ class Truncation(Cause):
             candidates += [
                 cut
                 for each in _temperatures_to_try(variant)
-                for cut in _guessed(tokens, each, learner_at(tokens, now, each.temperature))
+                for cut in guessed(tokens, each, learner_at(tokens, now, each.temperature))
             ]
             if not candidates:
                 return None
@@ -152,7 +152,7 @@ def _temperatures_to_try(variant: Variant) -> list[Processing]:
     return [now, replace(now, temperature=round(fitted * 20) / 20)]
 
 
-def _guessed(tokens: Tokens, now: Processing, learner_N: Floats) -> list[Processing]:
+def guessed(tokens: Tokens, now: Processing, learner_N: Floats) -> list[Processing]:
     """Truncations that no sampled token contradicts, tightest first.
 
     Args:

@@ -34,6 +34,7 @@ _EXPLAIN = {
 _EXPLAINING = {
     *("repetition-penalty", "presence-penalty", "frequency-penalty", "min-tokens", "logit-bias"),
     *("speculative-decoding", "structured-output", "prefix-caching"),
+    *("temperature", "truncation", "typical-p"),
 }
 """Causes of tokens that are not drawn from the reported distribution."""
 
