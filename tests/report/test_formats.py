@@ -99,6 +99,7 @@ REPORT_KEYS = [
     "damage",
     "treatments",
     "earlier_runs",
+    "crash",
 ]
 FINDING_KEYS = [
     "code",
