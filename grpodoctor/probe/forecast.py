@@ -17,7 +17,7 @@ causes. A pair that agrees needs two."""
 _ATTRIBUTION_PASSES = 30
 """Times that the search scores its part of the responses, with the same pairs."""
 _ATTRIBUTION_TOKENS = 64_000
-_EDIT_PASSES, _EDIT_TOKENS = 1650, 512
+_EDIT_PASSES, _EDIT_TOKENS = 1750, 512
 """Passes of edits, and tokens of each, if nothing explains the gap: those of a Llama whose weights
 have noise. A pair with one known cause takes a third of them."""
 _PASS_SECONDS = 0.035

@@ -37,11 +37,11 @@ def test_passes_of_a_small_model_take_their_own_time(
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
-    assert forecast(1e9) == pytest.approx(6 + 1650 * 0.035 * factor, rel=0.01)
+    assert forecast(1e9) == pytest.approx(6 + 1750 * 0.035 * factor, rel=0.01)
 
 
 def test_passes_of_a_large_model_take_the_time_of_their_tokens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
-    assert forecast(100.0) == pytest.approx(6 + 300 + 1650 * 5.12, rel=0.01)
+    assert forecast(100.0) == pytest.approx(6 + 300 + 1750 * 5.12, rel=0.01)

@@ -118,8 +118,8 @@ _ENGINE_SETTINGS = (
         write={"per_device_train_batch_size": 1,
                "gradient_accumulation_steps": "<current value x old per-device batch>"}),
     KnobMapping("gradient_checkpointing", "gradient_checkpointing"),
-    KnobMapping("sampler_memory", "vllm_gpu_memory_utilization", write=0.4,
-        note="0.1 less than now, if sampler and learner share the GPUs"),
+    KnobMapping("sampler_memory", "vllm_gpu_memory_utilization",
+        write="<current value - 0.1>", note="if sampler and learner share the GPUs"),
     KnobMapping("balanced_routers", "router_aux_loss_coef",
         note="for megatron rlhf: --moe_aux_loss_coeff"),
 )

@@ -147,8 +147,8 @@ _ENGINE_SETTINGS = (
     KnobMapping("small_micro_batch", "policy.train_micro_batch_size", write=1),
     KnobMapping("gradient_checkpointing", "policy.dtensor_cfg.activation_checkpointing",
         note="with Megatron: policy.megatron_cfg.activation_checkpointing"),
-    KnobMapping("sampler_memory", f"{_GENERATION}.vllm_cfg.gpu_memory_utilization", write=0.5,
-        note="0.1 less than now, if sampler and learner share the GPUs"),
+    KnobMapping("sampler_memory", f"{_GENERATION}.vllm_cfg.gpu_memory_utilization",
+        write="<current value - 0.1>", note="if sampler and learner share the GPUs"),
     KnobMapping("balanced_routers", "policy.megatron_cfg.freeze_moe_router",
         write=WithNote(True, "NeMo RL has no auxiliary loss by default")),
 )

@@ -152,8 +152,8 @@ _ENGINE_SETTINGS = (
         note="micro_train_batch_size in older versions"),
     KnobMapping("gradient_checkpointing", "actor.gradient_checkpointing_enable",
         note="gradient_checkpointing in older versions"),
-    KnobMapping("sampler_memory", "vllm.gpu_memory_utilization", write=0.6,
-        note="0.1 less than now, if sampler and learner share the GPUs"),
+    KnobMapping("sampler_memory", "vllm.gpu_memory_utilization",
+        write="<current value - 0.1>", note="if sampler and learner share the GPUs"),
     KnobMapping("balanced_routers", "actor.aux_loss_coef"),
 )
 

@@ -152,8 +152,8 @@ _ENGINE_SETTINGS = (
                    "<current value x old per-device batch>"}),
     KnobMapping("gradient_checkpointing", "actor_train.model_args.disable_gradient_checkpointing",
         write=False),
-    KnobMapping("sampler_memory", f"{_ENGINE}.gpu_memory_utilization", write=0.7,
-        note="vLLM; mem_fraction_static with SGLang; 0.1 less than now"),
+    KnobMapping("sampler_memory", f"{_ENGINE}.gpu_memory_utilization",
+        write="<current value - 0.1>", note="mem_fraction_static with SGLang"),
     KnobMapping("balanced_routers", "actor_train.model_args.moe_aux_loss_coef"),
 )
 

@@ -149,7 +149,7 @@ _ENGINE_SETTINGS = (
     KnobMapping("small_micro_batch", "trainer.micro_train_batch_size_per_gpu", write=1),
     KnobMapping("gradient_checkpointing", "trainer.gradient_checkpointing"),
     KnobMapping("sampler_memory", f"{_ENGINE}.gpu_memory_utilization", write=0.7,
-        note="default 0.8; 0.1 less than now, if sampler and learner share the GPUs"),
+        note="the default is 0.8; take 0.1 off yours, if sampler and learner share the GPUs"),
     KnobMapping("balanced_routers", f"{_TRANSFORMER}.moe_aux_loss_coeff",
         enabled_by={f"{_TRANSFORMER}.moe_router_load_balancing_type": "aux_loss"}),
 )

@@ -106,8 +106,8 @@ _ENGINE_SETTINGS = (
     KnobMapping("gradient_checkpointing",
         write={"recompute_granularity": "full", "recompute_method": "uniform",
                "recompute_num_layers": 1}),
-    KnobMapping("sampler_memory", "sglang_mem_fraction_static", write=0.7,
-        note="0.1 less than now, with --colocate"),
+    KnobMapping("sampler_memory", "sglang_mem_fraction_static", write="<current value - 0.1>",
+        note="with --colocate"),
     KnobMapping("balanced_routers", "moe_aux_loss_coeff",
         enabled_by={"moe_router_load_balancing_type": "aux_loss"}),
 )

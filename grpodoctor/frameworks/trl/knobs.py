@@ -195,7 +195,7 @@ _ENGINE_SETTINGS = (
                "gradient_accumulation_steps": Raw("<current value x old per-device batch>")}),
     KnobMapping("gradient_checkpointing", "gradient_checkpointing"),
     KnobMapping("sampler_memory", "vllm_gpu_memory_utilization", write=Raw("0.2"),
-        note='default 0.3; 0.1 less than now, with vllm_mode="colocate"'),
+        note='the default is 0.3; take 0.1 off yours, with vllm_mode="colocate"'),
     KnobMapping("balanced_routers", "router_aux_loss_coef"),
 )
 

@@ -209,7 +209,7 @@ _ENGINE_SETTINGS = (
         note="with use_dynamic_bsz: halve ppo_max_token_len_per_gpu"),
     KnobMapping("gradient_checkpointing", "actor_rollout_ref.model.enable_gradient_checkpointing"),
     KnobMapping("sampler_memory", f"{ROLLOUT}.gpu_memory_utilization", write=0.4,
-        note="default 0.5; 0.1 less than now"),
+        note="the default is 0.5; take 0.1 off yours"),
     KnobMapping("balanced_routers", f"{_MEGATRON}.moe_aux_loss_coeff",
         enabled_by={f"{_MEGATRON}.moe_router_load_balancing_type": WithNote("aux_loss",
                         "only with Megatron")}),
