@@ -133,7 +133,7 @@ class NanOrInf(Rule):
         group that varies is skipped on purpose.
         """
         gradient, reward = chart.series(_GRADIENT), chart.series(_REWARD)
-        if not len(gradient) or gradient.readings > reward.readings - self.min_missing:
+        if gradient.readings > reward.readings - self.min_missing or not len(gradient):
             return None  # the usual case
         logged, losses = set(gradient.steps(WINDOW)), set(chart.series(_LOSS).steps(WINDOW))
         steps = [step for step in reward.steps(WINDOW) if step >= gradient.first_step]
