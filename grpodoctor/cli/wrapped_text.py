@@ -5,7 +5,6 @@ A page is written for 96 columns. A narrower terminal would break its lines with
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -32,8 +31,7 @@ _INDENT = 4
 
 def for_terminal(text: str) -> str:
     """A text as the terminal shows it; a pipe gets it as it is."""
-    is_sized = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return wrapped(text, columns()) if is_sized else text
+    return wrapped(text, columns()) if sys.stdout.isatty() else text
 
 
 def wrapped(text: str, width: int) -> str:
