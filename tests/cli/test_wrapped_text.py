@@ -25,7 +25,7 @@ PAGES = (
 @pytest.mark.parametrize("width", [60, 80])
 @pytest.mark.parametrize("words", PAGES, ids=" ".join)
 def test_a_page_fits_the_terminal_and_keeps_its_words(words: tuple[str, ...], width: int) -> None:
-    whole = run(*words).stdout
+    whole = run(*words, env={"COLUMNS": str(width)}).stdout  # a table has that width
     fitted = wrapped(whole, width)
     lines = fitted.splitlines()
     copied = [line for line in lines if len(line) > width]
