@@ -222,6 +222,11 @@ class Series:
         """The step of the oldest reading in the window, which must not be empty."""
         return self._steps[-len(self)]
 
+    @property
+    def first_value(self) -> float | None:
+        """The first finite reading; None without one."""
+        return self._first[0][1] if self._first else None
+
     def head(self, count: int) -> list[float]:
         """The first `count` finite readings, at most `BASELINE`; fewer if there are fewer."""
         return [value for _, value in self._first[:count]]
