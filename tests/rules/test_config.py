@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from grpodoctor.frameworks.misspelt_keys import misspelt_keys
 from grpodoctor.rules.catalogue import all_rules, rule_of
 from grpodoctor.rules.engine import Engine
 from grpodoctor.rules.lint import lint
@@ -422,24 +421,6 @@ def test_a_misspelt_key_is_reported() -> None:
     )
     assert not lint("trl", {**config, "num_generations": 16, "temperature": 0.7}, {},
                     [rule_of("CFG061")]).findings  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("key", "known", "meant"),
-    [
-        ("num_generation", "num_generations", True),
-        ("data.train_batchsize", "data.train_batch_size", True),
-        ("data.train_bacth_size", "data.train_batch_size", True),
-        ("eval.train_batchsize", "data.train_batch_size", False),
-        ("local_rank", "lora_rank", False),
-        ("top_p", "top_k", False),
-        ("vllm_max_len1", "vllm_max_len2", False),
-        ("max_prompt_length", "max_length", False),
-        ("min_prompt_length", "max_prompt_length", False),
-    ],
-)
-def test_only_a_slip_is_a_misspelt_key(key: str, known: str, meant: bool) -> None:
-    assert misspelt_keys({key: 1}, {known}) == ({key: known} if meant else {})
 
 
 PRESET_NOTES = {"two_grpo": ["CFG013"], "reinforce": ["CFG015"]}

@@ -77,10 +77,11 @@ def doubles(plants: Sequence[Plant]) -> list[Plant]:
 
 
 def alone(plant: Plant) -> list[Plant]:
-    """The pair with either of its two faults; options of old weights are one."""
-    if "weights" in plant.options:
+    """The pair with either of its two faults; of one with a single name, the options are one."""
+    faults = plant.faults.split("+")
+    if len(faults) == 1:
         return [replace(plant, options={}), replace(plant, faults="")]
-    return [replace(plant, faults=fault) for fault in plant.faults.split("+")]
+    return [replace(plant, faults=fault) for fault in faults]
 
 
 def check_each_of_two_matters_alone(

@@ -3,81 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
 from tests.probe.plants import computing, second_draw_faults
-from tests.probe.plants.catalogue import Plant, unseen
 from tests.probe.plants.second_draw_kinds import KINDS
-from tests.probe.plants.set_checks import (
-    check_each_of_two_matters_alone,
-    check_fault_changes_its_engine_alone,
-    check_gap_matters_unless_healthy,
-    doubles,
-    group_sizes,
-    hidden,
-    mostly_slow,
-)
-
-PLANTS = [each for each in unseen() if each.group.startswith("second-draw")]
-COMPUTED = (
-    ("lfm2", "rope_base_times", "0.149"),
-    ("llama_scaled", "scaling_ignored", ""),
-    ("qwen2", "bias_cut", ""),
-    ("gpt_oss", "expert_bias_whole", ""),
-    ("glm4_moe_lite", "fp8_products", "32"),
-    ("glm4_moe_lite", "routed_factor_lost", ""),
-    ("deepseek_yarn", "latent_norm_lost", ""),
-    ("deepseek_yarn", "yarn_scale_lost", ""),
-)
-"""New faults of the forward pass: family, name and value."""
-
-
-def test_the_set_has_the_stated_size() -> None:
-    assert group_sizes(PLANTS) == {
-        "second-draw-a": 15,
-        "second-draw-b": 15,
-        "second-draw-a-double": 5,
-        "second-draw-b-double": 5,
-        "second-draw-a-healthy": 3,
-        "second-draw-b-healthy": 3,
-    }
-    assert len({each.key for each in PLANTS}) == len(PLANTS)
+from tests.probe.plants.set_checks import hidden
 
 
 def test_every_kind_has_families_names_and_a_weight() -> None:
     assert all(each.families and each.names and each.weight > 0 for each in KINDS)
     assert all("{x}" in each.fault for each in KINDS if each.size)
-
-
-@pytest.mark.parametrize(("family", "fault", "value"), mostly_slow(COMPUTED, 4))
-def test_a_fault_changes_the_values_of_its_engine_alone(
-    load: Any, family: str, fault: str, value: str
-) -> None:
-    check_fault_changes_its_engine_alone(load, family, fault, value)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.key)
-def test_a_fault_is_a_gap_that_matters_and_a_healthy_pair_is_none(
-    root: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant
-) -> None:
-    check_gap_matters_unless_healthy(root, monkeypatch, plant)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", doubles(PLANTS), ids=lambda plant: plant.key)
-def test_each_of_two_faults_matters_alone(
-    root: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant
-) -> None:
-    alone = [replace(plant, faults=fault, options={}) for fault in plant.faults.split("+")]
-    alone += [replace(plant, faults="")] if plant.options else []
-    check_each_of_two_matters_alone(root, monkeypatch, alone)
 
 
 def test_a_plain_rotation_has_the_base_of_the_checkpoint_and_no_scaling(load: Any) -> None:

@@ -3,50 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from tests.probe.plants import computing, third_draw_serving
-from tests.probe.plants.catalogue import Plant, unseen
-from tests.probe.plants.set_checks import (
-    check_each_of_two_matters_alone,
-    check_fault_changes_its_engine_alone,
-    check_gap_matters_unless_healthy,
-    doubles,
-    group_sizes,
-    mostly_slow,
-)
+from tests.probe.plants.catalogue import unseen
 from tests.probe.plants.third_draw_kinds import GROUPS, KINDS
 
 PLANTS = [each for each in unseen() if each.group.startswith("third-draw")]
-COMPUTED = (
-    ("granite_tied", "embedding_multiplier", "1"),
-    ("gpt_neox", "other_residual", ""),
-    ("diffllama", "int8_products", ""),
-    ("apertus", "groups_in_order", "16"),
-    ("qwen2_moe", "exchanged", "input_layernorm,post_attention_layernorm"),
-    ("arcee", "nvfp4", "16"),
-    ("qwen2", "rows_permuted", ""),
-    ("llama_scaled", "scaled_twice", ""),
-    ("vaultgemma", "window_everywhere", ""),
-)
-"""New faults of the forward pass: family, name and value."""
-
-
-def test_the_set_has_the_stated_size() -> None:
-    assert group_sizes(PLANTS) == {
-        "third-draw-a": 12,
-        "third-draw-b": 12,
-        "third-draw-a-double": 6,
-        "third-draw-b-double": 6,
-        "third-draw-a-healthy": 3,
-        "third-draw-b-healthy": 3,
-    }
-    assert len({each.key for each in PLANTS}) == len(PLANTS)
 
 
 def test_kinds_have_the_weights_of_their_groups() -> None:
@@ -58,30 +24,6 @@ def test_kinds_have_the_weights_of_their_groups() -> None:
 def test_the_older_checkpoint_is_given_in_half_of_the_pairs_with_old_weights() -> None:
     old = [each for each in PLANTS if "STALE" in f"{each.faults} {each.options}"]
     assert sum(each.stale for each in PLANTS) == sum(each.stale for each in old) == len(old) / 2
-
-
-@pytest.mark.parametrize(("family", "fault", "value"), mostly_slow(COMPUTED, 4))
-def test_a_fault_changes_the_values_of_its_engine_alone(
-    load: Any, family: str, fault: str, value: str
-) -> None:
-    check_fault_changes_its_engine_alone(load, family, fault, value)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.key)
-def test_a_fault_is_a_gap_that_matters_and_a_healthy_pair_is_none(
-    root: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant
-) -> None:
-    check_gap_matters_unless_healthy(root, monkeypatch, plant)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", doubles(PLANTS), ids=lambda plant: plant.key)
-def test_each_of_two_faults_matters_alone(
-    root: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant
-) -> None:
-    alone = [replace(plant, faults=fault) for fault in plant.faults.split("+")]
-    check_each_of_two_matters_alone(root, monkeypatch, alone)
 
 
 def test_scales_of_a_place_are_those_of_another_group(load: Any) -> None:
