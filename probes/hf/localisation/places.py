@@ -24,12 +24,12 @@ class Place:
     """A block of a layer, the embedding, or the output head."""
 
     name: str
-    """Such as `3.self_attn`, `embedding`, `head`."""
+    """The name, such as `3.self_attn`, `embedding`, `head`."""
     block: nn.Module
     inner: dict[str, nn.Module] = field(default_factory=dict)
     """Modules whose output a fault of the place may change, by name; the block itself included."""
     norms: dict[str, nn.Module] = field(default_factory=dict)
-    """Those of them that normalize."""
+    """The norms among the inner modules."""
 
     @property
     def layer(self) -> int | None:

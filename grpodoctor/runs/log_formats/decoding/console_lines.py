@@ -86,7 +86,7 @@ _COUNTER = re.compile(
     re.IGNORECASE,
 )
 _IN_PARENTHESES = re.compile(rf"(: |=)\(({NUMBER})\)")
-"""`mean_reward: (-0.28)`, a number that stands in parentheses by itself."""
+"""`mean_reward: (-0.28)`, a number in parentheses."""
 _REWARD_LIST = re.compile(r"\brewards?\s?[:=]\s{0,4}\[([^\]\[]{1,2000})\]", re.IGNORECASE)
 """`rewards=['0.80', '0.01']`: the rewards of one group."""
 _MEAN_REWARD = re.compile(r"line/(?:(?:avg|average|mean)_reward|reward_(?:avg|average|mean))")
