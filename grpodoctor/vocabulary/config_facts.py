@@ -43,7 +43,7 @@ CONFIG_FACTS: dict[str, Knob] = {
             1e9,
             integer=True,
         ),
-        Knob("sampler_apart", "The sampler runs as a server, on devices of its own."),
+        Knob("sampler_apart", "The sampler runs as a server, on separate devices."),
         Knob("max_prompt_length", "Longest prompt, in tokens.", 1, 1e9, integer=True),
         Knob(
             "context_length", "Longest prompt plus response of the sampler.", 1, 1e9, integer=True

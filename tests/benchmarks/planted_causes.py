@@ -23,6 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import planted_faults
 import planted_field
 import planted_truth
 import planted_unseen
@@ -44,7 +45,7 @@ class Plant:
     named: tuple[str, ...] = HEALTHY
     """Codes that name the cause; empty for a healthy run."""
     fault: str | None = None
-    """Function in `trials.faults`, `planted_unseen` or `planted_trl` that injects the cause."""
+    """Function in `trials.faults` or a module `planted_*` that injects the cause."""
     preset: str | None = None
     steps: int = 60
     with_config: bool = False
@@ -220,7 +221,8 @@ def _fault(name: str) -> Callable[[Any], None]:
         return planted_field.FAULTS[name.removeprefix(planted_field.PREFIX)]
     if name.startswith(planted_unseen.PREFIX):
         return planted_unseen.FAULTS[name.removeprefix(planted_unseen.PREFIX)]
-    function: Callable[[Any], None] = getattr(faults, name)
+    owner = planted_faults if hasattr(planted_faults, name) else faults
+    function: Callable[[Any], None] = getattr(owner, name)
     return function
 
 

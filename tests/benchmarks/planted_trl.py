@@ -17,9 +17,9 @@ from typing import Any
 
 import planted_truth
 import torch
+from planted_faults import DIES_AT
 
 from grpodoctor.trials import rewards as sick_rewards
-from grpodoctor.trials.faults import DIES_AT
 
 Rewards = list[float | None]
 Reward = Callable[..., Rewards]

@@ -380,4 +380,4 @@ DEFAULTS: Settings = {
     "prompts_per_batch": 1024,
     "old_logprobs": "recompute",
 }
-"""Of actor.yaml and rollout.yaml."""
+"""Defaults of actor.yaml and rollout.yaml."""

@@ -184,7 +184,7 @@ def cost_in_words(cost: Cost) -> str:
     share = cost.rollouts_without_gradient
     if share is None or share < _MOSTLY:
         return spent
-    return f"{spent}, {share:.0%} of rollouts taught nothing as their group had equal rewards"
+    return f"{spent}, {share:.0%} of rollouts in zero-variance groups"
 
 
 def _time(cost: Cost) -> str:

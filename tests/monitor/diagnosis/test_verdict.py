@@ -170,9 +170,8 @@ def test_a_sick_run_states_what_since_when_the_cost_and_what_to_do():
     cost = Cost(91, rollouts_without_gradient=0.8, hours=3.0, gpus=8)
     verdict = verdict_of([problem("LEN002", cost=cost)], EVIDENCE, "Raise the limit")
     assert verdict.line == (
-        "Sick since step 10 (91 steps, 24 GPU-hours, 80% of rollouts taught nothing "
-        "as their group had equal rewards): LEN002 at "
-        ".5; first, raise the limit."
+        "Sick since step 10 (91 steps, 24 GPU-hours, 80% of rollouts in zero-variance groups): "
+        "LEN002 at .5; first, raise the limit."
     )
 
 
