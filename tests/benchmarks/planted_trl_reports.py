@@ -70,7 +70,7 @@ REWARDS: dict[str, Callable[[], list[Reward]]] = {
     ],
     "overlap": lambda: [_reward("rouge", _overlap), _CORRECT],
     "tags": lambda: [
-        _CORRECT, _reward("xml_count_reward", _each(lambda text: text.count("#") / 2))
+        _CORRECT, _reward("xml_count_reward", _each(lambda text: text.count(".") / 2))
     ],
     "tie_breaker": lambda: [
         _CORRECT, _reward("length_reward", _each(lambda text: len(text) / 500))
