@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import planted_faults
 import planted_field
+import planted_reports
 import planted_truth
 import planted_unseen
 
@@ -52,6 +53,8 @@ class Plant:
     """Whether the user gives the config of a TRL run; its log does not contain it."""
     must_harm: bool = False
     """Whether the cause counts only if the final policy is measurably worse for it."""
+    stops_at: int = 0
+    """Step at which the bundled trainer is stopped and resumed; 0 does not stop it."""
 
 
 def _reward(name: str) -> str:
@@ -204,8 +207,12 @@ def train_bundled(plant: Plant, seed: int, run_dir: Path) -> None:
     from grpodoctor.trainer.loop import Trainer
 
     layers = [preset_of(plant.preset).settings] if plant.preset else []
-    fixed = (f"seed={seed}", f"steps={plant.steps}", *_SMALL)
-    trainer = Trainer(load_config(*layers, assignments=[*fixed, *plant.settings]), run_dir)
+    assignments = [f"seed={seed}", *_SMALL, *plant.settings]
+    if plant.stops_at:
+        first = load_config(*layers, assignments=[*assignments, f"steps={plant.stops_at}"])
+        Trainer(first, run_dir).run()
+    config = load_config(*layers, assignments=[*assignments, f"steps={plant.steps}"])
+    trainer = Trainer(config, run_dir, resume=plant.stops_at > 0)
     if plant.fault:
         _fault(plant.fault)(trainer)
     trainer.run()
@@ -217,6 +224,8 @@ def train_bundled(plant: Plant, seed: int, run_dir: Path) -> None:
 
 def _fault(name: str) -> Callable[[Any], None]:
     """The function that injects a cause; those of `planted_unseen` share names with others."""
+    if name.startswith(planted_reports.PREFIX):
+        return planted_reports.FAULTS[name.removeprefix(planted_reports.PREFIX)]
     if name.startswith(planted_field.PREFIX):
         return planted_field.FAULTS[name.removeprefix(planted_field.PREFIX)]
     if name.startswith(planted_unseen.PREFIX):
@@ -255,7 +264,7 @@ def plants() -> dict[str, tuple[Any, Plant]]:
         f"bundled/{name}": (train_bundled, plant) for name, plant in BUNDLED.items()
     }
     trl = {f"trl/{name}": (train_trl, Plant(*row)) for name, row in planted_trl.PLANTS.items()}
-    return runs | trl | _unseen() | _field()
+    return runs | trl | _unseen() | _field() | _reports()
 
 
 def _unseen() -> dict[str, tuple[Any, Plant]]:
@@ -286,6 +295,24 @@ def _field() -> dict[str, tuple[Any, Plant]]:
         full = (*row, *defaults[len(row) :])
         plant = replace(Plant(*full), must_harm=True)
         runs[f"{halves[number % 2]}-trl/{name}"] = (train_trl, plant)
+    return runs
+
+
+def _reports() -> dict[str, tuple[Any, Plant]]:
+    """The fourth set in two halves: runs with an even number are in half A."""
+    import planted_trl_reports
+
+    halves, runs = ("reported-a", "reported-b"), {}
+    for number, (name, case) in enumerate(planted_reports.CASES.items()):
+        own = case.fault and f"{planted_reports.PREFIX}{case.fault}"
+        plant = Plant(case.settings, case.codes, own, None, planted_reports.STEPS, must_harm=True)
+        runs[f"{halves[number % 2]}/{name}"] = (
+            train_bundled, replace(plant, stops_at=case.stops_at)
+        )  # fmt: skip
+    for number, (name, case) in enumerate(planted_trl_reports.CASES.items()):
+        steps = planted_trl_reports.STEPS
+        plant = Plant(case.settings, case.codes, case.fault, None, steps, case.with_config)
+        runs[f"{halves[number % 2]}-trl/{name}"] = (train_trl, replace(plant, must_harm=True))
     return runs
 
 
