@@ -27,7 +27,7 @@ _LONGEST_ANSWER = 100
 _TAIL = 400
 """Last characters of a response that are searched for a number."""
 _NUMBER = re.compile(r"-?\d(?:[\d,]*\d)?(?:\.\d+)?")
-_OPERATORS = frozenset("0123456789+-*/^×÷")
+_OPERATORS = frozenset("0123456789+-*/^\N{MULTIPLICATION SIGN}\N{DIVISION SIGN}")
 """Characters before a number that make it a part of an expression."""
 _MOST_VALUES = 2
 """Values of a reward that only tells right from wrong."""
