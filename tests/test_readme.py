@@ -1,5 +1,6 @@
 """What the README quotes of a command's output is what the command prints."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -14,3 +15,21 @@ def test_the_quoted_report_is_the_beginning_of_what_the_example_prints() -> None
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     quoted = next(block for block in readme.split("```\n") if block.startswith("SICK "))
     assert printed.startswith(quoted)
+
+
+def test_the_single_causes_of_the_probe_are_those_of_its_table() -> None:
+    """The first `N of M` in the column of first results counts the single causes of a set."""
+    page = (ROOT / "docs" / "attribution.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:4] for line in page.splitlines() if line.startswith("| ")]
+    named = planted = 0
+    for faults, _, result in rows[rows_before(rows) :]:
+        counted = re.match(r" (?:unchanged code: )?(\d+) of (\d+)", result)
+        if counted and "natural draw" not in faults:
+            named, planted = named + int(counted[1]), planted + int(counted[2])
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"it named {named} of {planted} single causes" in readme
+
+
+def rows_before(rows: list[list[str]]) -> int:
+    """The number of rows before the table of sets."""
+    return next(at for at, row in enumerate(rows) if row[0].strip() == "set")

@@ -57,7 +57,9 @@ UNCENTRED_RATE = "groups/uncentred_rate"
 def group_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading]:
     """`groups/*` and `length/group_gap` of a batch with responses."""
     readings = reward_groups(groups, batch.rewards_B, batch.components, batch.correct_B)
-    readings["groups/duplicate_rate"] = Rate(_duplicates(batch, groups), len(batch.sequence_ids))
+    texts_B, count = _numbered_texts(batch, groups), len(batch.sequence_ids)
+    readings["groups/duplicate_rate"] = Rate(count - int(texts_B.max()) - 1, count)
+    readings |= equal_text_readings(groups, texts_B, batch.rewards_B)
     if (logprobs_B := response_logprobs(batch)) is not None:
         readings[EXPECTED_DUPLICATES] = expected_duplicates(groups, logprobs_B)
     if batch.correct_B is not None:
@@ -129,11 +131,63 @@ def _reward_std(rewards_B: Floats, groups: Groups, equal_G: Flags) -> NDArray[np
     return np.where(equal_G, 0.0, std_G)
 
 
-def _duplicates(batch: RolloutBatch, groups: Groups) -> int:
-    """Number of responses with the same tokens as an earlier one of their group."""
+def _numbered_texts(batch: RolloutBatch, groups: Groups) -> NDArray[np.int64]:
+    """A number from 0 for each response, equal for equal tokens in one group."""
     rows = zip(groups.index_B.tolist(), batch.tokens_BT, batch.mask_BT, strict=True)
-    distinct = {(group, tokens[mask].tobytes()) for group, tokens, mask in rows}
-    return len(batch.sequence_ids) - len(distinct)
+    numbers: dict[tuple[int, bytes], int] = {}
+    keys = [(group, tokens[mask].tobytes()) for group, tokens, mask in rows]
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+
+
+EQUAL_TEXTS, OTHER_TEXTS = "groups/equal_text_variance", "groups/other_text_variance"
+
+
+@with_errstate(over="ignore", invalid="ignore")
+def equal_text_readings(
+    groups: Groups, texts_B: NDArray[np.generic], rewards_B: Floats
+) -> dict[str, Reading]:
+    """Reward variance of identical and of different responses to one prompt.
+
+    Half the mean squared difference of two responses of a group, which is the variance of a
+    response. Both cover the groups that have pairs of both kinds, with equal weights.
+
+    Args:
+        groups: the assignment of responses to groups.
+        texts_B: a number per response, equal where two responses of a group are identical.
+        rewards_B: the rewards, or any linear function of them within a group.
+    """
+    rewards_B = np.asarray(rewards_B, np.float64)
+    mean_G = np.bincount(groups.index_B, weights=rewards_B) / groups.sizes_G
+    centred_B = rewards_B - mean_G[groups.index_B]
+    distinct, text_B = np.unique(texts_B, return_inverse=True)
+    kinds, kind_B = np.unique(
+        groups.index_B.astype(np.int64) * distinct.size + text_B, return_inverse=True
+    )
+    owner_K, group_count = kinds // distinct.size, len(groups.sizes_G)
+    count_K, squares_K = _pairs(kind_B, centred_B)
+    count_G, squares_G = _pairs(groups.index_B, centred_B)
+    equal_G = np.bincount(owner_K, weights=count_K, minlength=group_count)
+    equal_squares_G = np.bincount(owner_K, weights=squares_K, minlength=group_count)
+    judged_G = (equal_G > 0) & (equal_G < count_G)
+    if not judged_G.any():
+        reason = NotApplicable("no group has both identical and different responses")
+        return {EQUAL_TEXTS: reason, OTHER_TEXTS: reason}
+    equal_G, equal_squares_G = equal_G[judged_G], equal_squares_G[judged_G]
+    other_squares_G = np.maximum(squares_G[judged_G] - equal_squares_G, 0.0)
+    return {
+        EQUAL_TEXTS: Mean.of(equal_squares_G / equal_G / 2),
+        OTHER_TEXTS: Mean.of(other_squares_G / (count_G[judged_G] - equal_G) / 2),
+    }
+
+
+def _pairs(
+    index_B: Integers, values_B: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Pairs of each kind, and the sum of their squared differences: n times Σx² minus (Σx)²."""
+    size = np.bincount(index_B).astype(np.float64)
+    sums = np.bincount(index_B, weights=values_B)
+    squares = np.bincount(index_B, weights=values_B * values_B)
+    return size * (size - 1) / 2, np.maximum(size * squares - sums * sums, 0.0)
 
 
 def response_logprobs(batch: RolloutBatch) -> NDArray[np.float64] | None:

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
+from grpodoctor.measure.answers import answer_readings
 from grpodoctor.measure.batch import Flags
 from grpodoctor.measure.buckets import RankedMeans, bucket_readings, keep_lowest
 from grpodoctor.measure.groups import (
     EXPECTED_DUPLICATES,
     UNCENTRED_RATE,
     Groups,
+    equal_text_readings,
     expected_duplicates,
     groups_of,
     length_gap,
@@ -112,7 +114,9 @@ def table_readings(table: ResponseTable) -> dict[str, Reading]:
     """All readings of the rows of one step, by canonical metric name."""
     columns = table.columns
     readings: dict[str, Reading] = {}
-    for measure in (_rewards, _lengths, _groups, _advantages, _texts, _entropies, _gaps):
+    for measure in (
+        _rewards, _answers, _lengths, _groups, _advantages, _texts, _entropies, _gaps,
+    ):  # fmt: skip
         readings |= measure(columns)
     for each in table.maxima.values():
         readings |= each
@@ -181,6 +185,11 @@ def _rewards(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
     return readings
 
 
+def _answers(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
+    both = _together(columns, "answer", "reward")
+    return {} if both is None else answer_readings(*both)
+
+
 def _lengths(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
     readings: dict[str, Reading] = {}
     if (truncated := _known(columns, "truncated")) is not None:
@@ -217,6 +226,8 @@ def _groups(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
         order = np.lexsort((texts, columns["group"]))
         same = [each[order[1:]] == each[order[:-1]] for each in (texts, columns["group"])]
         readings["groups/duplicate_rate"] = Rate(int((same[0] & same[1]).sum()), texts.size)
+        if (scores := _scores(columns)) is not None:
+            readings |= equal_text_readings(groups, texts, scores[1])
     similarity = _similarity(columns)
     if similarity is not None:
         readings["groups/text_similarity"] = similarity
@@ -250,6 +261,14 @@ def _similarity(columns: Mapping[str, NDArray[np.generic]]) -> Reading | None:
     return group_similarity(signatures_B[selected_B], columns["group"][selected_B])
 
 
+def _scores(columns: Mapping[str, NDArray[np.generic]]) -> tuple[str, Column] | None:
+    """The first of rewards and advantages that is known for all responses, with its name."""
+    for source in ("reward", "advantage"):
+        if source in columns and not np.isnan(_double(columns[source])).any():
+            return source, _double(columns[source])
+    return None
+
+
 def _group_rewards(
     columns: Mapping[str, NDArray[np.generic]], groups: Groups
 ) -> dict[str, Reading]:
@@ -263,12 +282,10 @@ def _group_rewards(
         correct = None
     flags = None if correct is None else correct > 0
     readings: dict[str, Reading] = {}
-    for source in ("reward", "advantage"):
-        if source in columns and not np.isnan(_double(columns[source])).any():
-            readings = reward_groups(groups, _double(columns[source]), parts, flags)
-            if source == "advantage":
-                readings.pop("groups/reward_std")
-            break
+    if (scores := _scores(columns)) is not None:
+        readings = reward_groups(groups, scores[1], parts, flags)
+        if scores[0] == "advantage":
+            readings.pop("groups/reward_std")
     magnitudes = (
         np.abs(_double(columns["advantage"])) if "advantage" in columns else np.array([np.nan])
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from functools import reduce
 from typing import Any
 
+from grpodoctor.measure.answers import answers_of
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
 from grpodoctor.measure.experts import ExpertBatch, expert_readings
 from grpodoctor.measure.groups import group_readings, groups_of
@@ -102,6 +103,7 @@ def rollout_readings(batch: RolloutBatch) -> dict[str, Reading]:
         **length_readings(batch),
         **entropy_readings(batch),
         **group_readings(batch, groups),
+        **answers_of(batch),
         **advantage_readings(batch, groups),
         **loss_mask_readings(batch),
         **staleness_readings(batch),

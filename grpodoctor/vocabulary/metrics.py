@@ -62,6 +62,7 @@ _EXPERTS = "record the routed experts of the same tokens in sampler and learner"
 _REPLAY = "replay the routing of a mixture of experts (R2 or R3) and count the routes that are used"
 _CRITIC = "train with a critic; group-relative advantages do not use one"
 _COMPONENTS = "record each reward component alongside the total"
+_ANSWERS = "record or dump the responses with their reference answers"
 _DAPO_CLIP = "DAPO, arXiv 2503.14476, section 3.1"
 
 METRICS: tuple[Metric, ...] = (
@@ -79,6 +80,12 @@ METRICS: tuple[Metric, ...] = (
            "Reward on held-out prompts.", how=_HELDOUT),
     Metric("reward/truncated", "mean", "reward", "truncated responses",
            "Reward of responses cut by the length limit.", how=_ROLLOUTS),
+    Metric("reward/answer_correlation", "mean", "correlation", "batches",
+           "Correlation of the reward with whether the final answer equals the reference answer.",
+           low=-1, high=1, how=_ANSWERS),
+    Metric("reward/answer_disagreement_rate", "rate", "share", "responses with a reference answer",
+           "Responses whose reward, of two values, is the higher one although the final answer differs from the "
+           "reference answer, or the lower one although it is equal.", low=0, high=1, how=_ANSWERS),
     Metric("reward/kl_penalty", "mean", "reward", "responses",
            "KL penalty subtracted from the reward: its coefficient times k1, summed over a response. "
            "All other metrics of rewards and groups are measured before it.",
@@ -155,6 +162,11 @@ METRICS: tuple[Metric, ...] = (
            "Chance of a response to be identical to an earlier one of its group if each is sampled on "
            "its own, by its probability under the sampler or the learner, whichever is larger.",
            "sampler, learner", 0, 1, how=_SAMPLER),
+    Metric("groups/equal_text_variance", "mean", "reward²", "groups with identical and different responses",
+           "Reward variance of identical responses to one prompt: half the mean squared difference of two of "
+           "them.", "sampler", 0, how=_ROLLOUTS),
+    Metric("groups/other_text_variance", "mean", "reward²", "groups with identical and different responses",
+           "The same of two different responses to one prompt.", "sampler", 0, how=_ROLLOUTS),
     Metric("groups/uncentred_rate", "rate", "share", "groups with different rewards",
            "Groups whose advantages have a mean other than zero, beyond rounding.", "sampler", 0, 1,
            how=_ROLLOUTS),

@@ -68,6 +68,8 @@ _TOO_FAR = ("OPT006", "CLP001", "KLD001", "CFG050")
 _OFF = ("MIS001", "MIS003", "SYN001", "SYN002", "SYN003", "SYN008", "MIS004")
 _NO_REWARD = ("GRP002", "REW004", "GRP004")
 
+_COMPLETIONS = ("log_completions=true", "num_completions_to_print=0")
+
 BUNDLED: dict[str, Plant] = {
     "healthy": Plant(),
     "healthy-kl": Plant(("loss.kl_coefficient=0.04",)),
@@ -317,12 +319,14 @@ def _reports() -> dict[str, tuple[Any, Plant]]:
 
 
 def train_missing(
-    names: Sequence[str], seeds: Sequence[int], out: Path
+    names: Sequence[str], seeds: Sequence[int], out: Path, *, completions: bool = False
 ) -> Iterator[tuple[str, int, Path]]:
     """Train the runs that are not there; yields the name, the seed and the folder of each run."""
     for name, (train, plant) in plants().items():
         if names and not any(part in name for part in names):
             continue
+        if completions and train is train_trl:
+            plant = replace(plant, settings=(*plant.settings, *_COMPLETIONS))  # noqa: PLW2901
         for seed in seeds:
             run_dir = out / name / f"seed-{seed}"
             if not run_dir.exists():
@@ -334,11 +338,16 @@ def train_missing(
 
 
 def results_of(
-    names: Sequence[str], seeds: Sequence[int], out: Path, *, examine_only: bool
+    names: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    examine_only: bool,
+    completions: bool = False,
 ) -> Iterator[tuple[str, list[Result]]]:
     """Train the missing runs and examine all."""
     if not examine_only:
-        deque(train_missing(names, seeds, out), maxlen=0)
+        deque(train_missing(names, seeds, out, completions=completions), maxlen=0)
     for name, (_, plant) in plants().items():
         if names and not any(part in name for part in names):
             continue
@@ -382,13 +391,22 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder in which runs are kept and reused")
     parser.add_argument("--examine-only", action="store_true", help="train nothing")
     parser.add_argument("--train-only", action="store_true", help="examine nothing")
+    parser.add_argument("--completions", action="store_true", help="TRL logs the responses too")
     options = parser.parse_args()
     out = options.out or Path(tempfile.mkdtemp(prefix="planted-"))
     if options.train_only:
-        for name, seed, run_dir in train_missing(options.names, options.seeds, out):
+        missing = train_missing(options.names, options.seeds, out, completions=options.completions)
+        for name, seed, run_dir in missing:
             print(f"{name}, seed {seed}: {planted_truth.read(run_dir):.3f}", flush=True)
         return
-    results = dict(results_of(options.names, options.seeds, out, examine_only=options.examine_only))
+    found = results_of(
+        options.names,
+        options.seeds,
+        out,
+        examine_only=options.examine_only,
+        completions=options.completions,
+    )
+    results = dict(found)
     print(*table(results), "", *totals(results), sep="\n")
 
 

@@ -238,13 +238,13 @@ Row = tuple[tuple[str, ...], tuple[str, ...], str | None]
 
 RUNS: dict[str, Row] = {
     "first-digit-parsed": ((), _HACKED, "first_digit"),
-    "tolerance-too-wide": ((), (*_HACKED, "REW102"), "close_enough"),
+    "tolerance-too-wide": ((), (*_HACKED, "REW021", "REW102"), "close_enough"),
     "answers-of-next-row": (
-        (), ("REW018", "REW011", "REW012", "DAT113", *_FLAT), "next_answers"
+        (), ("REW018", "REW021", "REW011", "REW012", "DAT113", *_FLAT), "next_answers"
     ),
     "reward-cached-by-prompt": ((), ("GRP004", "OPT001"), "cached"),
     "judge-slow-for-long": (
-        (), ("REW013", "LEN005", "REW015", "DAT002", "REW011"), "slow_judge"
+        (), ("REW013", "LEN005", "REW015", "DAT002", "REW011", "REW021"), "slow_judge"
     ),
     "steps-counted": (
         (), (*_HACKED, "REW010", "REW013", "LEN004", "LEN006", "LEN008", "LEN002"), "counted_steps"

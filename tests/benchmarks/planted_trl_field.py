@@ -205,7 +205,7 @@ FAULTS: dict[str, Callable[[Any], None]] = {
 }
 
 _FLAT = ("REW001", "REW020")
-_BLIND = ("REW018", "REW011", "REW012", *_FLAT)
+_BLIND = ("REW018", "REW021", "REW011", "REW012", *_FLAT)
 _FALL = ("REW014", "REW002")
 _OFF = ("MIS001", "MIS003", "SYN001", "SYN002", "SYN008")
 
@@ -218,7 +218,7 @@ PLANTS: dict[str, tuple[Any, ...]] = {
     ),
     "half-of-labels-inverted": (("reward=half_inverted",), _BLIND),
     "first-of-group-scored": (
-        ("reward=first_only",), ("GRP002", "GRP007", "REW017", "GRP004", *_FLAT)
+        ("reward=first_only",), ("GRP002", "REW021", "GRP007", "REW017", "GRP004", *_FLAT)
     ),
     "novelty-bonus": (
         ("reward=novelty",), ("ENT002", "REW010", "REW005", "REW012", "REW009", "ENT006"),

@@ -1,5 +1,6 @@
 """A program in a pseudo-terminal, whose output is read all the time."""
 
+import codecs
 import fcntl
 import os
 import pty
@@ -13,8 +14,15 @@ import threading
 import time
 
 _AGAIN = 3.0
-PATIENCE = 60.0
-_STYLES = re.compile(r"\x1b\[[0-9;:]*m")
+PATIENCE = 180.0
+"""Seconds to wait for a program that shares its cores with others; only failures take as long."""
+_STYLES = re.compile(r"\x1b(?:\[[0-9;:]*(?:m|$)|$)")
+"""Styles. One that is not complete yet ends the output; as text, it would vanish again."""
+
+
+def without_styles(printed):
+    """What was printed up to now, without styles."""
+    return _STYLES.sub("", printed)
 
 
 class Terminal:
@@ -45,6 +53,7 @@ class Terminal:
             self._reader.start()
 
     def _read(self):
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         while True:
             try:
                 part = os.read(self.master, 65536)
@@ -52,7 +61,7 @@ class Terminal:
                 return
             if not part:
                 return
-            self.seen += part.decode(errors="replace")
+            self.seen += decoder.decode(part)
 
     def _resize(self, rows, columns):
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -80,8 +89,8 @@ class Terminal:
 
     @property
     def text(self):
-        """Everything that was printed, without styles."""
-        return _STYLES.sub("", self.seen)
+        """Everything that was printed, without styles; its beginning never changes."""
+        return without_styles(self.seen)
 
     def read_until(self, word, start=0):
         """Wait until a word was printed after position `start`; returns the text up to now."""

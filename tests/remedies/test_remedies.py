@@ -55,6 +55,7 @@ IDS = {
     "cispo",
     "clip-cov",
     "clip-higher",
+    "compare-weights",
     "dcpo",
     "default-adam",
     "divisible-batch",

@@ -99,6 +99,26 @@ def graded(values: list[float], reward: Curve) -> Patient:
     return Patient(steps(10 * len(values), curves))
 
 
+@pytest.mark.parametrize(
+    ("moved", "is_found"),
+    [({}, False), ({"entropy/mean": ramp(0.5, 0.3, 30)}, True), ({"length/mean": None}, True)],
+)
+def test_a_fall_within_the_noise_of_a_policy_that_stands_still(
+    moved: dict[str, Curve | None], is_found: bool
+) -> None:
+    """Two planted runs without effective updates: 34, 30, 27 and 21 of 64."""
+    correct = [34, 30, 27, 21]
+    curves: dict[str, Curve | None] = {
+        REWARD: noisy(0.44, 0.06, 1),
+        "entropy/mean": noisy(0.5, 0.02, 2),
+        "length/mean": noisy(9.5, 0.5, 3),
+        HELDOUT: lambda step: Mean(correct[step // 10] / 64, 1) if step % 10 == 0 else None,
+        **moved,
+    }
+    patient = Patient(steps(31, {name: each for name, each in curves.items() if each}))
+    assert bool(patient.findings("REW003")) is is_found
+
+
 FELL = [0.0232, 0.0222, 0.0203, 0.02026, 0.0204, 0.0202]
 
 

@@ -116,6 +116,16 @@ def test_runs_near_their_reference_or_far_from_the_start_are_quiet(curve: Curve)
     assert run({REFERENCE: curve}).findings("KLD002") == []
 
 
+def test_a_spike_beyond_random_text_is_noted_while_it_is_in_sight() -> None:
+    """Public runs of up to 4e6 nats in single steps were called healthy without a word."""
+    curves: dict[str, Curve] = {REFERENCE: lambda step: 41.0 if step == 20 else 0.3}
+    finding = run(curves, count=100).finding("KLD002")
+    assert (finding.severity, finding.onset_step, finding.active) == ("info", 20, True)
+    assert "jumped to 41 nats at step 20 (usually 0.3)" in finding.summary
+    assert not run(curves, count=180).finding("KLD002").active
+    assert run({REFERENCE: lambda step: 41.0 if step == 20 else 3.0}).findings("KLD002") == []
+
+
 def offset(curve: Curve, *, first: int = 0, period: int = 1) -> Patient:
     records = steps(60, {REFERENCE: curve})[:: period or 1]
     records = [StepRecord(first + each.step, each.values) for each in records]

@@ -89,6 +89,19 @@ def test_a_mean_that_repeats_while_groups_vary_belongs_to_an_earlier_batch() -> 
     assert solved.findings("REW004") == []
 
 
+def test_ranks_within_a_group_have_one_mean_and_one_spread() -> None:
+    """Ranks of eight responses: every batch has the mean .5, and every group the same spread."""
+    ranks: dict[str, Curve] = {
+        REWARD: 0.5, "groups/zero_variance_rate": 0.0, "groups/reward_std": 0.3273,
+    }  # fmt: skip
+    for spread in ({}, {"reward/std": 0.3273}):
+        finding = Patient(steps(80, {**ranks, **spread})).finding("REW004")
+        assert finding.severity == "info"
+        assert "ranks" in finding.summary
+    other_batch: dict[str, Curve] = {**ranks, "reward/std": 0.5}
+    assert Patient(steps(80, other_batch)).finding("REW004").severity == "warning"
+
+
 def test_absent_and_not_applicable() -> None:
     names = (ACCURACY, REWARD, HELDOUT)
     codes = {"REW001", "REW002", "REW003", "REW004", "REW005"}

@@ -163,6 +163,27 @@ def test_a_rise_within_the_noise_of_few_prompts_is_no_warning(first: float, last
     assert {finding.severity for finding in found} <= {"info"}
 
 
+@pytest.mark.parametrize("scale", [0.1, 10.0])
+def test_a_held_out_reward_of_another_unit_is_judged_in_its_own(scale: float) -> None:
+    """A correct response earns 10 in the training and 1 in the evaluations, or the reverse."""
+    rises = every(8, noisy(ramp(0.3 * scale, 0.4 * scale, 100), 0.05 * scale, 3))
+    stays = every(8, noisy(0.3 * scale, 0.005 * scale, 4))
+    curves: dict[str, Curve] = {REWARD: noisy(ramp(0.3, 0.7, 70), 0.03, 1)}
+    risen = run({**curves, "reward/heldout": rises}).findings("REW008")
+    assert [each for each in risen if each.severity == "warning"] == []
+    assert run({**curves, "reward/heldout": stays}).finding("REW008").severity == "warning"
+
+
+@pytest.mark.parametrize(("last", "is_stall"), [(0.43, True), (0.38, False)])
+def test_a_fall_of_more_than_a_fifth_is_no_stall(last: float, is_stall: bool) -> None:
+    """From there on it is a drop alone: 14 % and 24 % of the level are lost."""
+    level: Curve = lambda step: 0.5 if step < 24 else last  # noqa: E731
+    patient = run({REWARD: RISING, HELDOUT: every(8, noisy(level, 0.004, 3))})
+    stalls = [each for each in patient.findings("REW008") if each.severity == "warning"]
+    assert bool(stalls) is is_stall
+    assert patient.finding("REW003").onset_step == 24
+
+
 def test_no_stall_without_a_rise_or_near_the_ceiling() -> None:
     steady = every(10, noisy(0.42, 0.004, 3))
     assert run({REWARD: FLAT, HELDOUT: steady}).findings("REW008") == []

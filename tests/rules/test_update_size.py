@@ -208,6 +208,25 @@ def test_responses_that_change_or_cannot_show_it(other: dict[str, Curve]) -> Non
     assert run(unchanged(**other), 60).findings("OPT005") == []
 
 
+def test_level_responses_alone_have_two_causes_and_an_experiment() -> None:
+    """Scores in a wrong order and an optimizer that updates a copy give the same log."""
+    finding = run(unchanged(**{RATE: 3e-4}), 60).finding("OPT005")
+    assert finding.summary.endswith("updates are lost, or rewards are uninformative.")
+    assert finding.remedies == ("compare-weights", "recheck-reward")
+    rounded = run(unchanged(**{RATE: 2e-6}), 60).finding("OPT005")
+    assert rounded.remedies[:3] == ("compare-weights", "recheck-reward", "float32-weights")
+    low = run(unchanged(**{RATE: 3e-7}), 60).finding("OPT005")
+    assert low.summary.endswith("without a rise in reward.")
+    assert low.remedies[0] == "raise-learning-rate"
+
+
+@pytest.mark.parametrize("late", [0.58, 0.42])
+def test_a_gradient_of_another_size_shows_other_weights(late: float) -> None:
+    """Rewards without signal: the policy moves, and reward, entropy and length stay level."""
+    gradient = noisy(ramp(0.5, late, 60), 0.05, 1)
+    assert run(unchanged(**{GRADIENT: gradient}), 60).findings("OPT005") == []
+
+
 def test_updates_of_an_ordinary_size_are_not_too_small() -> None:
     """Flat for another reason: every weight changes, by as much as in runs that learn."""
     assert run(unchanged(**{CHANGED: 1.0, MOVED: 6e-4}), 60).findings("OPT005") == []

@@ -27,11 +27,19 @@ if TYPE_CHECKING:
 
 _FILE = re.compile(r"step-(\d{1,12})\.rank-\d+\.parquet")
 _COLUMNS = (
-    "step", "rank", "sequence_id", "group_id", "prompt", "text", "length", "reward", "components",
-    "correct", "truncated", "advantage", "staleness", "token_ids", "learner_logprobs",
+    "step", "rank", "sequence_id", "group_id", "prompt", "text", "reference", "length", "reward",
+    "components", "correct", "truncated", "advantage", "staleness", "token_ids", "learner_logprobs",
     "sampler_logprobs", "sequence_token_ids", "sequence_sampled",
 )  # fmt: skip
-_LARGE = ("prompt", "text", "token_ids", "components", "sequence_token_ids", "sequence_sampled")
+_LARGE = (
+    "prompt",
+    "text",
+    "reference",
+    "token_ids",
+    "components",
+    "sequence_token_ids",
+    "sequence_sampled",
+)
 _PER_TOKEN = ("token_ids", "learner_logprobs", "sampler_logprobs")
 _FIGURES = ("entropy_mean", *PER_RESPONSE)
 _NUMBERS = (*(name for name in _COLUMNS if name not in _LARGE), *_FIGURES)
@@ -90,6 +98,7 @@ def _responses(batch: pa.RecordBatch) -> Responses:
         ranks_B=None if ranks is None or not _are_counts(ranks) else ranks.astype(np.int64),
         prompts=parquet.strings(batch, "prompt"),
         texts=parquet.strings(batch, "text"),
+        references=parquet.strings(batch, "reference"),
         tokens=tokens,
         lengths_B=lengths,
         rewards_B=parquet.doubles(batch, "reward"),

@@ -47,6 +47,8 @@ class Responses:
     """The rank that sampled a response, if each rank measured its own responses."""
     prompts: list[str] | None = None
     texts: list[str] | None = None
+    references: list[str] | None = None
+    """The reference answer of each response; empty where there is none."""
     tokens: Ragged | None = None
     """Generated tokens only."""
     rewards_B: Column | None = None

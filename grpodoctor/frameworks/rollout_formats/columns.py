@@ -78,6 +78,20 @@ def texts(rows: Sequence[DumpRow], key: str) -> list[str]:
     return [value if type(value) is str else text_of(value) for value in values]
 
 
+def answers(rows: Sequence[DumpRow], key: str) -> list[str]:
+    """The short texts and numbers under a key; a row with anything else has an empty text."""
+    return list(map(answer_of, values_of(rows, key)))
+
+
+def answer_of(value: object) -> str:
+    """A reference answer that is a text or a number; empty text for anything else."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    return str(value) if math.isfinite(value) else ""
+
+
 def text_of(value: object) -> str:
     """A text, or the text of a chat message or of a list of messages."""
     if isinstance(value, str):

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 _FILE = re.compile(r"completions_\d{1,12}\.parquet")
 _TEXTS = ("prompt", "completion")
+_REFERENCES = ("answer", "solution", "ground_truth", "reference", "target", "label")
+"""Columns of the data set that users log as well, the preferred one first."""
 _ADVANTAGES = ("advantage", "advantages")
-_OWN = frozenset(("step", *_TEXTS, *_ADVANTAGES, "entropy"))
+_OWN = frozenset(("step", *_TEXTS, *_ADVANTAGES, *_REFERENCES, "entropy"))
 _MOST_COLUMNS = 200
 _CENTRED = 1e-3
 """Sum of the advantages of a group, up to rounding, since its mean is subtracted."""
@@ -47,6 +49,7 @@ def from_columns(
         for name, values in list(table.items())[:_MOST_COLUMNS]
         if name not in _OWN and (column := _numbers(values)) is not None
     }
+    references = next((table[name] for name in _REFERENCES if name in table), None)
     advantages = next((table[name] for name in _ADVANTAGES if name in table), None)
     advantages_B = None if advantages is None else columns.if_known(columns.floats(advantages))
     prompts = [columns.text_of(prompt) for prompt in table.get("prompt", [""] * len(names))]
@@ -56,6 +59,7 @@ def from_columns(
         groups=_groups(steps_B, prompts, advantages_B),
         prompts=prompts,
         texts=[columns.text_of(text) for text in table.get("completion", [""] * len(names))],
+        references=None if references is None else list(map(columns.answer_of, references)),
         rewards_B=next(iter(numbers.values())) if len(numbers) == 1 else None,
         components=numbers,
         advantages_B=advantages_B,
@@ -117,6 +121,8 @@ def _read(part: FilePart, damage_log: DamageLog) -> Iterator[Responses]:
                 table[field] = batch.column(field).to_pylist()
             elif (column := parquet.doubles(batch, field)) is not None:
                 table[field] = column.tolist()
+            elif field in _REFERENCES and (answers := parquet.strings(batch, field)) is not None:
+                table[field] = answers
         steps = [columns.step_of(step, part.step or 0) for step in table.get("step", ())]
         ids = [f"{name}#{first + row}" for row in range(batch.num_rows)]
         column_of_steps = steps or [part.step or 0] * len(ids)

@@ -51,6 +51,7 @@ def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], part: FilePar
         groups=list(map(_group, uids, prompts)) if any(uids) else prompts,
         prompts=prompts,
         texts=columns.texts(rows, "output"),
+        references=columns.answers(rows, "gts"),
         rewards_B=columns.numbers(rows, "score"),
         components={name: values for name, values in extra.items() if name not in _CORRECT},
         correct_B=correct[0] if correct else None,

@@ -63,6 +63,9 @@ _PART_OF_FALL = 0.5
 """Part of a fall that truncation must be able to explain: training on truncated responses may lower
 the others' rewards as well."""
 
+_WHOLE_FALL = 0.9
+"""Part of a fall that is over within ten readings if it did not come step by step."""
+
 _MEASURED_UPDATES = ("optimizer/", "kl/")
 """Beginnings of the metrics that measure updates: a policy that did not move for lack of updates
 has no other explanation than a missing gradient."""
@@ -195,7 +198,7 @@ def _grew(cause: Finding, effect: Finding, circumstances: Circumstances) -> bool
 
 def _may_cost(cause: Finding, effect: Finding, circumstances: Circumstances) -> bool:
     """Whether a limit on length began to cost reward with a fall, and as much as that."""
-    if _costs_less(cause, effect, circumstances):
+    if _costs_less(cause, effect, circumstances) or _grew_later(cause, effect, circumstances):
         return False
     since = _began(effect, circumstances) - cause.onset_step
     return since < _LONG_BEFORE * circumstances.stride or _grew(cause, effect, circumstances)
@@ -217,6 +220,24 @@ def _costs_less(cause: Finding, effect: Finding, circumstances: Circumstances) -
     climb = _climb(cause, effect, circumstances)
     has_grown = climb >= _LEAST_GROWTH * _latest(cause)
     return has_grown and climb - fell_back < _PART_OF_FALL * (best - now)
+
+
+def _grew_later(cause: Finding, effect: Finding, circumstances: Circumstances) -> bool:
+    """Whether a fall was over before the share of truncated responses began to grow much.
+
+    The readings around the first step of the fall tell, whatever the scale of the reward.
+    """
+    if not effect.evidence or not cause.evidence or cause.evidence[0].metric != _TRUNCATED:
+        return False
+    outcome, best = effect.evidence[0].metric, effect.evidence[0].baseline
+    later = _began(effect, circumstances) + round(_BEFORE_FALL * circumstances.stride)
+    level = circumstances.level_before(outcome, later)
+    share = circumstances.level_before(_TRUNCATED, later)
+    climb = _climb(cause, effect, circumstances)
+    if best is None or level is None or share is None or not climb >= _LEAST_GROWTH:
+        return False
+    is_over = best - level >= _WHOLE_FALL * (best - _latest(effect)) > 0
+    return is_over and _latest(cause) - share > (1 - _PART_OF_FALL) * climb
 
 
 def _climb(cause: Finding, effect: Finding, circumstances: Circumstances) -> float:

@@ -293,10 +293,8 @@ def _problem(
     ordered = sorted(
         symptoms,
         key=lambda symptom: (
-            not symptom.finding.active,
-            -SEVERITIES.index(symptom.finding.severity),
-            len(symptom.path),
-            symptom.finding.onset_step,
+            *(not symptom.finding.active, -SEVERITIES.index(symptom.finding.severity)),
+            *(len(symptom.path), symptom.finding.onset_step),
         ),
     )
     present = _present(cause, ordered)
@@ -464,7 +462,7 @@ def _path(
     wanted = context.condition(effect)
     if context.condition(cause) == wanted:
         is_one = cause.code == effect.code or wanted not in _UNRELATED
-        return (wanted,) if is_one and _is_stronger(cause, effect) else None
+        return (wanted,) if is_one and _is_stronger(cause, effect, context) else None
     if _is_setting(cause):
         # That a setting does harm is a guess: each link after it must be one that a finding shows.
         shown = {context.condition(finding) for finding in findings if not _is_setting(finding)}
@@ -481,14 +479,16 @@ def _circumstances(context: RunContext, findings: Iterable[Finding]) -> Circumst
     return Circumstances(alarms, context.level_before, context.stride)
 
 
-def _is_stronger(one: Finding, other: Finding) -> bool:
+def _is_stronger(one: Finding, other: Finding, context: RunContext) -> bool:
     """Whether the first of two findings with the same condition stands for both."""
-    return _strength(one) < _strength(other)
+    return _strength(one, context) < _strength(other, context)
 
 
-def _strength(finding: Finding) -> tuple[bool, int, int, str]:
-    severity = SEVERITIES.index(finding.severity)
-    return not finding.active, -severity, finding.onset_step, finding.code
+def _strength(finding: Finding, context: RunContext) -> tuple[bool, int, bool, int, str]:
+    """A rule about the condition stands for it before one that is about another condition."""
+    severity, rule = SEVERITIES.index(finding.severity), context.rules.get(finding.code)
+    is_aside = bool(rule and rule.condition != context.condition(finding))
+    return not finding.active, -severity, is_aside, finding.onset_step, finding.code
 
 
 def _excluded_conditions(context: RunContext, findings: Iterable[Finding]) -> set[Condition]:

@@ -55,7 +55,7 @@ _WORTH_A_WORD: frozenset[Condition] = frozenset(
     {
         "wrong-reference", "useless-critic", "tool-failures", "wrong-advantages", "off-policy",
         "stale-weights", "engine-mismatch", "length-growth", "length-loss", "truncation",
-        "zero-rewards", "wrong-old-logprobs", "oversized-updates",
+        "zero-rewards", "wrong-old-logprobs", "oversized-updates", "large-kl",
     }
 )  # fmt: skip
 """Conditions that a run may learn with and its owner may not know of. Success causes none of them,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -12,8 +14,10 @@ from grpodoctor.rules.shared.run_health import (
     has_lost_outcome,
     outcome_metric,
 )
+from grpodoctor.rules.shared.spikes import LARGE_KL
 from grpodoctor.rules.shared.trend import outcome_start, outcome_text
 from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
 
 _KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
@@ -26,7 +30,8 @@ class HighReferenceKl(Rule):
         A KL divergence from the reference of one nat per token or more, and several times its
         starting value. The finding is `info` if accuracy or reward rose, since the gain may be
         worth the divergence, and a warning if it did not. At ten nats it is critical in any case:
-        that is about the divergence from a uniform choice among all tokens.
+        that is about the divergence from a uniform choice among all tokens. Single readings of ten
+        nats or more, twenty times the usual one, are a note for as long as they are in the window.
 
     Why it matters:
         At a nat per token the policy writes entirely different text. The policy may also have lost
@@ -43,7 +48,8 @@ class HighReferenceKl(Rule):
         faster. If the reference's abilities do not matter, drop the penalty and the reference.
 
     When it is wrong:
-        A few tokens can dominate the estimates, so the rule uses the median over steps. A base
+        A few tokens can dominate the estimates, so the rule uses the median over steps, and names
+        single readings as such. A base
         model that learns long chains of thought moves far from the reference, and that is progress.
         If the reference is not the policy's own starting point, the divergence is large from the
         first step on; the rule therefore compares it with its starting value, and KLD003 reports
@@ -78,6 +84,8 @@ class HighReferenceKl(Rule):
     """Multiple of the starting value, so that a reference other than the starting policy raises no
     finding."""
 
+    spike_factor: float = 20.0
+    """Multiple of the usual reading from which one above `critical_kl` is a spike."""
     critical_kl: float = 10.0
     """Nats per token of random text, about ln V; see KLD003. A public run that reached 11 earned
     more by ever shorter responses."""
@@ -85,6 +93,33 @@ class HighReferenceKl(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the recent level with one nat and with the starting value."""
         name = current_metric(chart, _KLS)
+        found = self._by_level(chart, name)
+        if found is not None and found.severity != "info":
+            return found
+        return self._spike(chart, name) or found
+
+    def _spike(self, chart: Chart, name: str) -> Sighting | None:
+        """Single readings beyond random text, between usual ones: the log must not hide them.
+
+        Tokens without probability in one of the two models add nearly all of such a reading.
+        """
+        series = chart.series(name)
+        highest = series.window_max()
+        if not self.critical_kl <= highest < math.inf:
+            return None  # the usual case
+        usual = abs(series.level(WINDOW))
+        if not highest >= self.spike_factor * usual or usual >= self.critical_kl:
+            return None
+        step = next(at for at, value in series if value == highest)
+        text = (
+            f"The KL to the reference jumped to {highest:.2g} nats at step {step} (usually "
+            f"{usual:.2g})."
+        )
+        evidence = cite_all(chart, name, "optimizer/loss", outcome_metric(chart))
+        onset = partial(int, step)
+        return Sighting("info", text, evidence, find_onset=onset, condition=LARGE_KL)
+
+    def _by_level(self, chart: Chart, name: str) -> Sighting | None:
         series = chart.series(name)
         start = series.start
         if start is None or series.last < self.min_kl_if_lost / 2:

@@ -59,7 +59,8 @@ class UpdatesTooSmall(Rule):
     Remedies:
         Keep the weights that the optimizer updates in float32; raise the learning rate, more for
         LoRA than for full fine-tuning. A rate below the usual 1e-6 is raised first, and a KL
-        coefficient above .1 is lowered before anything else.
+        coefficient above .1 is lowered before anything else. If level responses are the only sign,
+        compare the weights before and after one update first.
 
     When it is wrong:
         Reinforcement learning in bf16 changes few weights per step in runs that go well, too; a
@@ -77,7 +78,12 @@ class UpdatesTooSmall(Rule):
     condition: ClassVar[Condition] = "undersized-updates"
     summary: ClassVar[str] = "The gradient is healthy, but the policy hardly moves."
     inputs: ClassVar[tuple[Need, ...]] = ((*_UPDATES, *_BEHAVIOR),)
-    remedies: ClassVar[tuple[str, ...]] = ("float32-weights", "raise-learning-rate")
+    remedies: ClassVar[tuple[str, ...]] = (
+        "float32-weights",
+        "raise-learning-rate",
+        "compare-weights",
+        "recheck-reward",
+    )
     references: ClassVar[tuple[str, ...]] = (
         "github.com/verl-project/verl/issues/5308",
         "arXiv 2505.11711",
@@ -99,6 +105,9 @@ class UpdatesTooSmall(Rule):
     usual_rate: float = 1e-6
     """The default of TRL and verl for full fine-tuning, and the rate of DAPO. Below it the rate is
     the first thing to change; from it on, rounding is."""
+    rounding_rate: float = 1e-4
+    """Rate from which neither rounding nor the size of a step loses the updates: a step of AdamW is
+    about the rate, and the spacing of bf16 at a typical weight of .02 is .02 / 256."""
     min_readings: int = 50
     """Readings over which nothing has risen."""
     max_shift: float = 2.5
@@ -139,8 +148,7 @@ class UpdatesTooSmall(Rule):
         if sign is not None and (outcome_has_risen(chart) is not False or has_improved(chart)):
             sign = None
         if sign is None and (len(gradient) or self._varies(chart)):
-            # The diagnosis prefers any other cause of a level reward to this sign.
-            sign, names = self._level_behavior(chart), (*_BEHAVIOR, *_UPDATES)
+            return self._of_level_behavior(chart)
         if sign is None:
             return None
         is_stated = len(gradient) > 0 and sign != by_rates
@@ -149,8 +157,28 @@ class UpdatesTooSmall(Rule):
         evidence = cite_all(chart, *names, _GRADIENT, outcome_metric(chart))
         return Sighting("warning", text, evidence, self._remedies(chart))
 
+    def _of_level_behavior(self, chart: Chart) -> Sighting | None:
+        """The finding that rests on level responses alone.
+
+        The diagnosis prefers any other cause of a level reward to this sign.
+        """
+        sign = self._level_behavior(chart)
+        if sign is None:
+            return None
+        remedies = self._remedies(chart)
+        if self._rate(chart) < self.usual_rate or remedies[0] == "smaller-kl-penalty":
+            text = f"{sign} without a rise in reward."  # the setting explains it
+        elif chart.is_fresh(_NORM) or chart.is_fresh(_CHANGED):
+            text = f"{sign} without a rise in reward."  # the weights were measured
+        else:
+            text = f"{sign}: updates are lost, or rewards are uninformative."
+            settings = () if self.rounding_rate <= self._rate(chart) < math.inf else remedies
+            remedies = ("compare-weights", "recheck-reward", *settings)
+        evidence = cite_all(chart, *_BEHAVIOR, *_UPDATES, _GRADIENT, outcome_metric(chart))
+        return Sighting("warning", text, evidence, remedies)
+
     def _remedies(self, chart: Chart) -> tuple[str, ...]:
-        remedies = self.remedies
+        remedies: tuple[str, ...] = ("float32-weights", "raise-learning-rate")
         if chart.is_fresh(_CHANGED) and chart.series(_CHANGED).level(RECENT) > self.max_changed:
             remedies = ("raise-learning-rate",)  # rounding does not lose these updates
         elif self._rate(chart) < self.usual_rate:
@@ -256,7 +284,19 @@ class UpdatesTooSmall(Rule):
         outcome = chart.series(outcome_metric(chart) or "")
         if not all(self._is_level(chart.series(name), outcome) for name in names):
             return None
+        if self._has_shifted(chart.series(_GRADIENT)):
+            return None  # other weights have another gradient on the same kind of prompts
         return f"Entropy and length are level over {chart.series(names[0]).readings} readings"
+
+    def _has_shifted(self, series: Series) -> bool:
+        """Whether the halves of the run differ, or its first and latest readings."""
+        values = series.tail(WINDOW)
+        if len(values) < self.min_readings:
+            return False
+        middle = len(values) // 2
+        moved, error = change(series)
+        shift = level_shift(values[:middle], values[middle:])
+        return abs(shift) >= self.max_shift or abs(moved) >= self.max_shift * error > 0
 
     def _is_level(self, series: Series, outcome: Series) -> bool:
         """Whether neither the halves of the run differ nor its first and latest readings."""

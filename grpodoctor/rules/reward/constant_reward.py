@@ -47,7 +47,9 @@ class ConstantReward(Rule):
         another; it is `info` if the accuracy in training or on held-out prompts shows that the task
         is solved. A reward that settles at its highest level above zero may be solved and is left
         to GRP001 and REW006, unless groups vary while mean and spread are exactly the same in each
-        batch: then the scores are those of an earlier batch. For a single component at zero or
+        batch: then the scores are those of an earlier batch. A reward that had one mean and one
+        spread from the start while groups vary may also be a rank within the group, which a log
+        with a single spread does not distinguish; it is `info`. For a single component at zero or
         below it is `info`: its share of the maximum reward is never earned. It is a warning if all
         earned components reward the form of the response, judged by their names: the task itself
         was then never rewarded. It is also a warning if a component that can be earned is zero in
@@ -160,6 +162,12 @@ class ConstantReward(Rule):
     def _constant_total(self, chart: Chart) -> Sighting:
         reward = chart.series(_REWARD)
         text = f"The mean reward was exactly {reward.last:g} in the last {len(reward)} readings."
+        if self._may_be_ranks(chart):
+            text = (
+                f"The mean reward is always {reward.last:g} although groups vary: rewards are "
+                "ranks, or scores of another batch."
+            )
+            return Sighting("info", text, cite_all(chart, _REWARD, *_SPREADS))
         is_success = is_solved(chart) or (reward.last == 1 and confirms_success(chart))
         severity: Severity = "info" if is_success else "warning"
         onset = self._first_reading(chart, _REWARD)
@@ -193,6 +201,19 @@ class ConstantReward(Rule):
         names = (*_SPREADS, *of_parts)
         spreads = (chart.series(name).tail(self.min_readings) for name in names)
         return any(len(values) == self.min_readings and _is_one(values) for values in spreads)
+
+    def _may_be_ranks(self, chart: Chart) -> bool:
+        """Whether rewards may be ranks within a group, whose mean and spread never change.
+
+        Then each group has the same rewards, so their spread is that of the whole batch. Scores
+        that belong to another batch differ from group to group.
+        """
+        if not self._is_repeated(chart):
+            return False
+        of_batch, of_groups = (chart.series(name) for name in _SPREADS)
+        if not len(of_batch) or not len(of_groups):
+            return True
+        return math.isclose(of_batch.last, of_groups.last, rel_tol=self.max_spread)
 
     def _is_by_chance(self, level: float, reward: Series) -> bool:
         """Whether earlier readings were at the level too, as failures are in a log of episodes.

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.heldout import heldout_metrics
+from grpodoctor.rules.shared.kept_policy import stands_still
 from grpodoctor.rules.shared.run_health import (
     COLLAPSE_LOSS,
     RECENT,
@@ -121,7 +122,9 @@ class HeldOutDrop(Rule):
     thirty. An average over three sets of thirty prompts is as exact as a hundred responses."""
     min_falling_errors: float = 2.0
     """Standard errors by which such evaluations must have fallen in all. The binomial error is an
-    upper bound: the same prompts are evaluated each time."""
+    upper bound: the same prompts are evaluated each time. Where reward, entropy and length are
+    level, so that nothing shows another policy, it is `min_standard_errors` instead: two policies
+    that stood still once fell by 2.3 in 64 responses, in each of four evaluations."""
 
     min_lasting_errors: float = 7.2
     """Standard errors, from the scatter before and after it, of a fall after which four evaluations
@@ -208,8 +211,8 @@ class HeldOutDrop(Rule):
         if count is None and len(values) < self.min_falling_uncounted:
             floor = self.min_standard_errors * noise
         least = count or self._fewest_responses(values)
-        if not self._exceeds_chance(series, loss, least, is_counted=count is not None) or (
-            not rise > floor
+        if not rise > floor or not self._exceeds_chance(
+            chart, series, loss, least, is_counted=count is not None
         ):
             return None
         text = (
@@ -314,7 +317,7 @@ class HeldOutDrop(Rule):
         return 0
 
     def _exceeds_chance(
-        self, series: Series, loss: float, responses: int, *, is_counted: bool
+        self, chart: Chart, series: Series, loss: float, responses: int, *, is_counted: bool
     ) -> bool:
         """Whether a fall in every evaluation is more than the noise of so many responses."""
         values = series.tail(WINDOW)
@@ -328,8 +331,8 @@ class HeldOutDrop(Rule):
         error = math.sqrt(2 * values[0] * max(1 - values[0], 0.0) / responses)
         if not is_counted:
             return loss >= self.min_falling_errors * error > 0
-        is_short = len(values) < self.min_falling
-        errors = self.min_standard_errors if is_short else self.min_falling_errors
+        is_weak = len(values) < self.min_falling or stands_still(chart)
+        errors = self.min_standard_errors if is_weak else self.min_falling_errors
         return loss >= errors * error
 
     def _fewest_responses(self, values: Sequence[float]) -> int:

@@ -166,6 +166,9 @@ class HeldOutStall(Rule):
     standard errors of that difference, for two quarters of 30 batches of 100 responses."""
     similar_start: float = 0.2
     """Difference of the first evaluations and the training reward up to which both began alike."""
+    similar_scale: float = 3.0
+    """Ratio of the highest held-out and the highest training reward up to which both may have one
+    unit. Held-out prompts that are three times as hard as those of the training are unusual."""
     start_share: float = 0.5
     """Part of the training reward at the start from which the evaluations are no harder task: they
     have room to rise as well."""
@@ -463,10 +466,19 @@ class HeldOutStall(Rule):
         return max(map(abs, levels)) or abs(mean)
 
     def _is_comparable(self, chart: Chart, name: str, train: str) -> bool:
-        """Whether both have one unit: rewards, accuracies, or numbers between 0 and 1."""
-        if name.split("/", maxsplit=1)[0] == train.split("/", maxsplit=1)[0]:
+        """Whether both have one unit: accuracies, numbers between 0 and 1, or similar rewards.
+
+        A reward of 10 for a correct response may be one of 1 in the evaluations, or the reverse.
+        """
+        if self._is_share(chart, name) and self._is_share(chart, train):
             return True
-        return self._is_share(chart, name) and self._is_share(chart, train)
+        if name.split("/", maxsplit=1)[0] != train.split("/", maxsplit=1)[0]:
+            return False
+        sizes = [
+            max(abs(series.window_max()), abs(series.window_min()))
+            for series in map(chart.series, (name, train))
+        ]
+        return max(sizes) <= self.similar_scale * min(sizes)
 
     def _scale(self, chart: Chart, train: str) -> float:
         spread = chart.series("reward/std")

@@ -10,7 +10,8 @@ import math
 import statistics
 
 from grpodoctor.rules.shared.flat_outcome import reference_kl
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, RECENT, current_metric
+from grpodoctor.rules.shared.trend import change
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.series import WINDOW, Series
@@ -45,6 +46,27 @@ def is_at_reference(chart: Chart) -> bool:
     """Whether the policy is as close to its reference as if it had hardly changed."""
     name = reference_kl(chart)
     return name is not None and abs(chart.series(name).level(RECENT)) <= _LEAST_KL
+
+
+_MOVED = 2.5
+"""Standard errors by which a metric differs from its start if the policy is another one. Of three
+metrics, chance moves one as far in one run of 27."""
+
+
+def stands_still(chart: Chart) -> bool:
+    """Whether nothing in the log shows that the policy has changed since the start of the run.
+
+    Outcome, entropy and length are where they began, and so is a distance to the reference that is
+    logged. A log without entropy and length cannot show it, so the answer is no.
+    """
+    behavior = (current_metric(chart, ENTROPY_METRICS), "length/mean")
+    names = (*behavior, "reward/mean", "accuracy/train")
+    moves = [change(chart.series(name)) for name in names if len(chart.series(name))]
+    if not all(len(chart.series(name)) for name in behavior):
+        return False
+    if any(math.isnan(error) or abs(moved) > _MOVED * error for moved, error in moves):
+        return False
+    return reference_kl(chart) is None or is_at_reference(chart)
 
 
 def condition_outside(chart: Chart, step: int, *, is_solved_as_before: bool) -> Condition | None:

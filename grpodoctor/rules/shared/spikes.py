@@ -11,7 +11,10 @@ from typing import NamedTuple
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import robust_level
 from grpodoctor.runs.series import Series
+from grpodoctor.vocabulary.conditions import Condition
 
+LARGE_KL: Condition = "large-kl"
+"""Condition of a single reading of the KL that is beyond any policy that writes text."""
 LASTING = 3
 """Readings for which the new level must last; a single outlier is no jump."""
 BEFORE = 10

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import ConfigError, DataError
+from grpodoctor.measure.final_answer import final_answer, same_answer
 from grpodoctor.support.suggestions import did_you_mean
 from grpodoctor.trainer.config.sections import TaskConfig
 from grpodoctor.trainer.data.tasks.registry import TASKS
 from grpodoctor.trainer.rewards.configured_reward import with_configured_reward
-from grpodoctor.trainer.rewards.final_answer import final_answer, same_answer
 from grpodoctor.trainer.rewards.math_check import MathVerifier
 from grpodoctor.trainer.task import Problem, Rewards, Task
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from grpodoctor.measure.final_answer import has_box
 from grpodoctor.trainer.config.sections import BuiltinReward, TaskConfig
-from grpodoctor.trainer.rewards.final_answer import has_box
 from grpodoctor.trainer.rewards.math_check import MathVerifier
 from grpodoctor.trainer.rewards.rewarded_task import RewardedTask, Scorer, user_scorer
 from grpodoctor.trainer.rewards.user_reward import UserReward

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from grpodoctor.errors import DataError, MissingExtraError
+from grpodoctor.measure.final_answer import find_final, same_answer
 from grpodoctor.support.worker_process import WorkerProcess
-from grpodoctor.trainer.rewards.final_answer import find_final, same_answer
 
 _MAX_CHARACTERS = 2000
 """Characters of an answer that are compared, counted from its end."""

@@ -1,5 +1,6 @@
 """The screen in real pseudo-terminals: sizes, keys, signals, and terminals that go away."""
 
+import itertools
 import os
 import shutil
 import signal
@@ -12,7 +13,7 @@ import pytest
 
 from grpodoctor.cli.watch_screen.entries import ordered
 from grpodoctor.monitor.session import Session
-from tests.cli.pseudo_terminal import PATIENCE, Terminal
+from tests.cli.pseudo_terminal import PATIENCE, Terminal, without_styles
 from tests.report.simulated import HOSTILE, record_run
 from tests.samples import sampled
 
@@ -82,7 +83,8 @@ def test_keys_that_move(sick, columns, rows):
         def returns():
             press("Backspace", shows=("Findings",))
 
-        terminal.read_until("REW002")
+        # The list still grows while older steps are read, and its last entry with it.
+        terminal.read_until("Sick since step")
         opens("End", "Enter", shows=f"{last.code} {last.name}")
         returns()
         opens("Home", "Enter", shows=f"{first.code} {first.name}")
@@ -100,6 +102,14 @@ def test_keys_that_move(sick, columns, rows):
         press("Space", shows=("paused",))
         terminal.press("q")
         assert_left(terminal, 1)
+
+
+def test_a_position_in_the_output_stays_valid_while_more_is_printed():
+    """Output ends anywhere when it is read; a longer text must begin with the shorter one."""
+    printed = "Fin\x1b[1;31mdings\x1b[0m Vitals"
+    texts = [without_styles(printed[:end]) for end in range(len(printed) + 1)]
+    assert all(later.startswith(text) for text, later in itertools.pairwise(texts))
+    assert texts[-1] == "Findings Vitals"
 
 
 def test_a_suspended_screen_gives_the_terminal_back_and_is_drawn_again(sick):

@@ -11,6 +11,7 @@ from grpodoctor.monitor.replay import replay
 from grpodoctor.rules.base import Finding
 from grpodoctor.rules.catalogue import all_rules, rule_of
 from grpodoctor.runs.records import Manifest
+from grpodoctor.vocabulary.values import Rate
 from tests.rules.scenario import every, healthy, noisy, ramp, steps
 
 FAILURES = {
@@ -135,6 +136,31 @@ def test_a_policy_that_huge_gradients_ruin_loses_its_entropy_afterwards(tmp_path
 def test_a_spike_at_another_time_explains_no_fall(tmp_path, at):
     found = heads(diagnosed(tmp_path / "run", spiked(at, kl=0.002)))
     assert "REW002" in found
+
+
+def test_truncation_that_grew_after_a_fall_does_not_explain_it(tmp_path):
+    """A reward of 1.8 that turns negative at once, and responses that grow forty steps later."""
+    cut = noisy(ramp(0.06, 0.97, 20, begin=85), 0.01, 4)
+    curves = {
+        "length/truncated_rate": lambda step: 0.0 if step < 30 else cut(step),
+        REWARD: noisy(lambda step: 1.8 if step < 60 else -0.1, 0.03, 5, low=-9),
+    }
+    found = heads(diagnosed(tmp_path / "run", curves, count=130))
+    assert "REW002" not in found["LEN002"]
+    together = {**curves, REWARD: noisy(ramp(1.8, -0.1, 20, begin=85), 0.03, 5, low=-9)}
+    assert "REW002" in heads(diagnosed(tmp_path / "other", together, count=130))["LEN002"]
+
+
+def test_evaluations_that_fell_come_before_training_prompts_that_are_solved(tmp_path):
+    """A verifier that accepts anything: all groups are correct, and the evaluations fall again."""
+    correct = [236, 256, 266, 307, 348, 369, 364, 374, 338, 317, 323, 312, 307]
+    curves = {
+        REWARD: noisy(ramp(0.6, 0.995, 70), 0.005, 5),
+        "groups/all_correct_rate": noisy(ramp(0.1, 0.95, 70), 0.01, 4),
+        "accuracy/heldout": every(10, lambda step: Rate(correct[step // 10], 512)),
+    }
+    found = heads(diagnosed(tmp_path / "run", curves, count=125))
+    assert "GRP001" in found["REW003"]
 
 
 LEVEL = {REWARD: noisy(0.3, 0.02, 5), GRADIENT: noisy(0.3, 0.01, 3)}

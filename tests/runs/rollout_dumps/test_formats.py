@@ -4,6 +4,8 @@ import pickle
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
@@ -163,6 +165,34 @@ def test_loops_and_duplicates_are_found_without_tokens(tmp_path: Path) -> None:
     assert scalar(values["text/repetition_rate"]) == 0.5
     assert scalar(values["groups/duplicate_rate"]) == 0.25
     assert "accuracy/train" not in values
+
+
+def judged() -> list[dict[str, object]]:
+    """Two prompts whose answers are 7 and 8; the second one's rewards are in a wrong order."""
+    texts = ("so #7", "so #7", "so #8", "so #9")
+    rewards = ((1.0, 1.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
+    return [
+        {"input": f"p{prompt}", "output": text, "gts": 7 + prompt, "score": reward, "step": 1}
+        for prompt, scores in enumerate(rewards)
+        for text, reward in zip(texts, scores, strict=True)
+    ]
+
+
+def test_rewards_are_compared_with_texts_and_reference_answers(tmp_path: Path) -> None:
+    lines(tmp_path / "verl/1.jsonl", judged())
+    rows = judged()
+    names = {"prompt": "input", "completion": "output", "answer": "gts", "good": "score"}
+    columns = {name: [row[key] for row in rows] for name, key in names.items()}
+    columns["step"] = [1] * len(rows)
+    path = tmp_path / "trl/completions/completions_00001.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table({**columns, "answer": list(map(str, columns["answer"]))}), path)
+    for folder in ("verl", "trl"):
+        values = read(tmp_path / folder)[0][1]
+        assert scalar(values["reward/answer_disagreement_rate"]) == 2 / 8
+        assert 0 < scalar(values["reward/answer_correlation"]) < 0.5
+        assert scalar(values["groups/equal_text_variance"]) == (0 + 1 / 2) / 2
+        assert scalar(values["groups/other_text_variance"]) == pytest.approx((4 + 2) / 5 / 2 / 2)
 
 
 @pytest.mark.parametrize("name", ["verl rollouts", "NeMo RL train data", "prime-rl token export"])

@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from grpodoctor.errors import ConfigError, DataError
+from grpodoctor.measure.final_answer import final_answer
 from grpodoctor.trainer.config.sections import TaskConfig
 from grpodoctor.trainer.data.loading import FileTask, build_task, read_problems
-from grpodoctor.trainer.rewards.final_answer import final_answer
 
 ROWS = [{"prompt": f"{index}+1=", "answer": str(index + 1)} for index in range(30)]
 

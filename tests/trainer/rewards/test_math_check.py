@@ -13,10 +13,10 @@ import orjson
 import pytest
 
 from grpodoctor.errors import ConfigError, DataError, MissingExtraError
+from grpodoctor.measure.final_answer import find_final
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.data.loading import build_task
 from grpodoctor.trainer.rewards import math_check as math_judge
-from grpodoctor.trainer.rewards.final_answer import find_final
 from grpodoctor.trainer.rewards.math_check import MathVerifier
 from grpodoctor.trainer.rewards.math_worker import compare
 from grpodoctor.trainer.task import Problem

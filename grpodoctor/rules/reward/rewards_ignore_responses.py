@@ -1,0 +1,137 @@
+"""REW021."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import ClassVar
+
+from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.shared.flat_outcome import outcome_rose
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import WINDOW
+from grpodoctor.vocabulary.conditions import Condition
+
+_EQUAL, _OTHER = "groups/equal_text_variance", "groups/other_text_variance"
+_CORRELATION = "reward/answer_correlation"
+_DISAGREEMENT = "reward/answer_disagreement_rate"
+
+
+class RewardsIgnoreResponses(Rule):
+    """Rewards do not follow what the responses say.
+
+    What it sees:
+        The responses of each batch, in one of three ways. Identical responses to one prompt whose
+        rewards differ: by at least half as much variance as those of different responses, or, as a
+        note, by a twentieth. Rewards that hardly correlate with whether the final answer is the
+        reference answer, or correlate negatively. Rewards of two values that disagree with the
+        reference answer in a tenth of the responses, as a note. It is a warning where accuracy or
+        reward has not risen.
+
+    Why it matters:
+        The reward judges something else than the response: scores that reach other rows, keys of
+        other prompts, inverted labels, a judge that times out, a score for one response of a group.
+        The mean reward does not show it, since the policy learns what is paid for, or nothing.
+
+    Evidence it needs:
+        Responses in the record or in a rollout dump. For the comparison with answers, also the
+        reference answers: verl's `gts`, a column `answer` or `solution` in TRL's completions, or
+        the references of an attached run.
+
+    Remedies:
+        Score the same responses twice, and known answers once.
+
+    When it is wrong:
+        An environment with chance, or a judge that is sampled, scores identical texts differently
+        by design; the summary states how much. A reward for style need not follow the answer. The
+        comparison reads the last box, the text after the last `#`, or the last number: a response
+        that states its answer in another way, or a right answer in a wrong format, disagrees too.
+
+    References:
+        Fisher 1925, Statistical Methods for Research Workers, chapter VII (intraclass correlation).
+    """
+
+    code: ClassVar[str] = "REW021"
+    name: ClassVar[str] = "rewards-ignore-responses"
+    condition: ClassVar[Condition] = "noisy-reward"
+    explains: ClassVar[tuple[Condition, ...]] = ("undersized-updates",)
+    summary: ClassVar[str] = "Rewards do not follow what the responses say."
+    inputs: ClassVar[tuple[Need, ...]] = ((_EQUAL, _CORRELATION),)
+    remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
+    references: ClassVar[tuple[str, ...]] = (
+        "Fisher 1925, Statistical Methods for Research Workers",
+    )
+    persistence: ClassVar[int] = 2
+    clearance: ClassVar[int] = 4
+    cadence: ClassVar[int] = 5
+
+    min_readings: int = 20
+    """Batches that have such responses, as many as a verdict needs."""
+    mostly_noise: float = 0.5
+    """Part of the variance of a group that identical responses have: the reward then says as much
+    about chance as about the response."""
+    some_noise: float = 0.05
+    """The same for a note. A reward that is a function of prompt and response has none."""
+    least_correlation: float = 0.1
+    """Correlation with the reference answer, two standard errors included, below which the answer
+    explains one hundredth of the reward's variance."""
+    disagreeing: float = 0.1
+    """Share of responses for a note. A format that is not learned yet gives as much at first."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Compare identical responses, then rewards and reference answers."""
+        if not chart.is_fresh(_EQUAL) and not chart.is_fresh(_CORRELATION):
+            return NOT_LOGGED
+        found = [each for each in (self._by_answers(chart), self._by_texts(chart)) if each]
+        warned = [each for each in found if each.severity == "warning"]
+        return next(iter(warned or found), None)
+
+    def _severity(self, chart: Chart) -> Severity:
+        return "info" if outcome_rose(chart) else "warning"
+
+    def _by_texts(self, chart: Chart) -> Sighting | None:
+        equal, other = chart.series(_EQUAL).tail(WINDOW), chart.series(_OTHER).tail(WINDOW)
+        if min(len(equal), len(other)) < self.min_readings:
+            return None
+        among, between = _mean(equal), _mean(other)
+        if not between > 0 or not among >= self.some_noise * between:
+            return None  # the usual case
+        share = among / between
+        text = (
+            f"Identical responses to a prompt differ in reward: {min(share, 9.99):.0%} of the "
+            f"variance of different ones."
+        )
+        severity: Severity = "info" if share < self.mostly_noise else self._severity(chart)
+        return Sighting(severity, text, cite_all(chart, _EQUAL, _OTHER))
+
+    def _by_answers(self, chart: Chart) -> Sighting | None:
+        values = _finite(chart.series(_CORRELATION).tail(WINDOW))
+        if len(values) < self.min_readings:
+            return None
+        mean = statistics.fmean(values)
+        error = statistics.stdev(values) / math.sqrt(len(values))
+        evidence = cite_all(chart, _CORRELATION, _DISAGREEMENT)
+        if mean + 2 * error < self.least_correlation:
+            text = (
+                f"Rewards do not follow the reference answers: their correlation is {mean:.2f} "
+                f"over {len(values)} batches."
+            )
+            return Sighting(self._severity(chart), text, evidence)
+        disagreement = chart.series(_DISAGREEMENT)
+        if not chart.is_fresh(_DISAGREEMENT) or len(disagreement) < self.min_readings:
+            return None
+        share = _mean(disagreement.tail(self.min_readings))
+        if not share >= self.disagreeing:
+            return None
+        text = f"{share:.0%} of the rewards disagree with the reference answer of the prompt."
+        return Sighting("info", text, evidence)
+
+
+def _finite(values: Sequence[float]) -> list[float]:
+    return list(filter(math.isfinite, values))
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = _finite(values)
+    return statistics.fmean(known) if known else math.nan
