@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.preflight.planted.cases import Case, Examined, examine
-from tests.preflight.planted.eighth_examination import eighth_faults, eighth_healthy
 from tests.preflight.planted.eighteenth_first import first_half as eighteenth_a
 from tests.preflight.planted.eighteenth_healthy import healthy_first as eighteenth_healthy_a
 from tests.preflight.planted.eighteenth_healthy import healthy_second as eighteenth_healthy_b
 from tests.preflight.planted.eighteenth_second import second_half as eighteenth_b
+from tests.preflight.planted.eighth_examination import eighth_faults, eighth_healthy
 from tests.preflight.planted.eleventh_examination import eleventh_faults, eleventh_healthy
 from tests.preflight.planted.examination import examination_faults, examination_healthy
 from tests.preflight.planted.faults import all_faults
