@@ -46,6 +46,7 @@ from grpodoctor.preflight.checks.reward.changed_responses import (
 )
 from grpodoctor.preflight.checks.reward.long_responses import (
     lost_behind_long_reasoning,
+    lost_outside_tags,
     must_be_equal,
 )
 from grpodoctor.preflight.context import PreflightContext
@@ -199,8 +200,10 @@ class ExactMatchReward(Check):
             if reasons or "\\boxed" in answers.answer_format:
                 yield from lost_behind_long_reasoning(reward, answers, _recognized(answers))
             yield from must_be_equal(reward, answers, _recognized(answers))
-        elif reasons:
-            yield from lost_before_label(reward, answers, _recognized(answers))
+        else:
+            yield from lost_outside_tags(reward, answers, _recognized(answers))
+            if reasons:
+                yield from lost_before_label(reward, answers, _recognized(answers))
         if knows_thoughts(reward, context.rows):
             yield from lost_behind_thought(reward, answers, _recognized(answers))
 
