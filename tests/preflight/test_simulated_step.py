@@ -15,10 +15,12 @@ from grpodoctor.preflight.answers.reached_targets import ReachedTargets
 from grpodoctor.preflight.answers.reference_answers import score_reference_answers
 from grpodoctor.preflight.answers.simulated_step import CUT, EMPTY, RIGHT, WRONG, simulate_step
 from grpodoctor.preflight.answers.source_tags import fences_read
+from grpodoctor.preflight.checks.reward.negative_weight import NegativeWeight
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.inputs.reward_weights import reward_weights
 from grpodoctor.preflight.inputs.run_settings import RunSettings
-from grpodoctor.preflight.results.check_results import CheckFinding
+from grpodoctor.preflight.results.check_results import CheckFinding, SkippedCheck
 from grpodoctor.trainer.rewards.user_reward import UserReward
 from tests.preflight.planted import eighteenth_rewards as w
 from tests.preflight.planted import eighteenth_sets as s
@@ -176,3 +178,25 @@ def test_fences_of_the_source_are_read(tmp_path: Path) -> None:
 def test_a_decimal_comma_for_a_decimal_point(prompt: str, value: str, is_other: bool) -> None:
     found = with_other_decimals([prompt] * 30, [value] * 30)
     assert found == (list(range(30)) if is_other else [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "severities"),
+    [
+        ({"reward_funcs": ["accuracy", "format"], "reward_weights": [1.0, -0.5]}, ["warning"]),
+        ({"reward_funcs": "accuracy length_penalty", "reward_weights": "1.0 -0.5"}, []),
+        ({"reward_weights": [1.0, 0.0, -2]}, ["info", "warning"]),
+        ({"reward_weights": ["one", 1.0]}, None),
+        ({}, None),
+    ],
+)
+def test_negative_weights(settings: dict[str, object], severities: list[str] | None) -> None:
+    context = PreflightContext(
+        files=None, rows=(), settings=RunSettings(), reward_weights=reward_weights(settings)
+    )
+    outcome = NegativeWeight().examine(context)
+    if severities is None:
+        assert isinstance(outcome, SkippedCheck)
+    else:
+        assert not isinstance(outcome, SkippedCheck)
+        assert [each.severity for each in outcome] == severities

@@ -455,8 +455,10 @@ def _unasked_kinds(rows: Sequence[PromptRow], answers: ReferenceAnswers) -> froz
     """Other spellings that a model has no reason to write, because of what the prompts ask for."""
     unasked = set()
     carrying = sum(has_quantity(answer) for answer in answers.answers)
-    quantities = carrying >= _MIN_CARRYING * len(answers.answers) or _most(
-        rows, lambda text: _asks_for_quantity(_FORMULA.sub(r"\1", text))
+    numbers = sum(any(map(str.isdigit, answer)) for answer in answers.answers)
+    quantities = carrying >= _MIN_CARRYING * len(answers.answers) or (
+        numbers > len(answers.answers) / 2  # names and years, not quantities, are asked for
+        and _most(rows, lambda text: _asks_for_quantity(_FORMULA.sub(r"\1", text)))
     )
     if not quantities or _most(rows, lambda text: bool(_NUMBER_ONLY.search(text))):
         unasked.add("a unit")
