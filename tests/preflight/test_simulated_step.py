@@ -15,6 +15,7 @@ from grpodoctor.preflight.answers.reached_targets import ReachedTargets
 from grpodoctor.preflight.answers.reference_answers import score_reference_answers
 from grpodoctor.preflight.answers.simulated_step import CUT, EMPTY, RIGHT, WRONG, simulate_step
 from grpodoctor.preflight.answers.source_tags import fences_read
+from grpodoctor.preflight.answers.undeserving_answers import values_alone
 from grpodoctor.preflight.checks.reward.negative_weight import NegativeWeight
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -200,3 +201,9 @@ def test_negative_weights(settings: dict[str, object], severities: list[str] | N
     else:
         assert not isinstance(outcome, SkippedCheck)
         assert [each.severity for each in outcome] == severities
+
+
+def test_values_without_their_json_are_no_answer() -> None:
+    answer = '{"vendor": "Voss", "total": {"amount": 12.5, "open": true}, "notes": [null, "new"]}'
+    assert values_alone(answer) == "Voss\n12.5\nnew"
+    assert values_alone('{"answer": 5}') == values_alone("5") == values_alone("[1, 2]") == ""

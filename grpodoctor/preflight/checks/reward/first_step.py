@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from grpodoctor.errors import ModelError
+from grpodoctor.errors import DataError, ModelError
 from grpodoctor.preflight.answers.simulated_step import (
     CUT,
     EMPTY,
@@ -62,10 +62,15 @@ class FirstStep(Check):
             return usable
         reward, answers = usable
         is_shuffled = context.run_config.get("shuffled_data") is True
-        step = simulate_step(
-            reward, answers, context.scored_rows or context.rows, context.settings,
-            is_shuffled=is_shuffled,
-        )  # fmt: skip
+        try:
+            step = simulate_step(
+                reward, answers, context.scored_rows or context.rows, context.settings,
+                is_shuffled=is_shuffled,
+            )  # fmt: skip
+        except DataError:
+            return SkippedCheck(
+                "the reward function fails on such responses, see REW103", "correct the function"
+            )
         details = tuple(_paragraph(context, step, is_shuffled=is_shuffled))
         silent, scored = len(step.silent), step.scored
         figures = {
@@ -101,9 +106,10 @@ def _paragraph(
     """The step in a few sentences."""
     prompts = len(step.rows)
     where = "a random sample, as the loader shuffles" if is_shuffled else "the first of the file"
-    assumed = "" if context.batch_prompts else "; the batch is not known and assumed"
+    is_known = context.batch_prompts or "batch_prompts" in context.settings.given
+    assumed = "" if is_known else "; the config does not say how many, so this is assumed"
     responses = prompts * step.group_size
-    yield f"{prompts} prompts ({where}{assumed}) x {step.group_size} responses = {responses}"
+    yield f"{prompts} prompts x {step.group_size} responses = {responses}: {where}{assumed}"
     means = ", ".join(f"{kind} {step.mean_advantage(kind):+.2f}" for kind in KINDS)
     yield f"mean advantage, in standard deviations of the group: {means}"
     if step.mean_advantage(CUT) > step.mean_advantage(WRONG):
