@@ -87,9 +87,13 @@ _SETS = {
     "healthy, in the seventeenth examination, half A": tuple(seventeenth_healthy_a()),
     "planted in the seventeenth examination, half B": tuple(seventeenth_b()),
     "healthy, in the seventeenth examination, half B": tuple(seventeenth_healthy_b()),
-    "planted in the eighteenth examination, half A": tuple(eighteenth_a()),
+    "planted in the eighteenth examination, half A": tuple(
+        case for case in eighteenth_a() if case.named
+    ),
     "healthy, in the eighteenth examination, half A": tuple(eighteenth_healthy_a()),
-    "planted in the eighteenth examination, half B": tuple(eighteenth_b()),
+    "planted in the eighteenth examination, half B": tuple(
+        case for case in eighteenth_b() if case.named
+    ),
     "healthy, in the eighteenth examination, half B": tuple(eighteenth_healthy_b()),
 }
 

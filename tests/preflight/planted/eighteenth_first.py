@@ -112,15 +112,15 @@ def _of_rewards() -> Iterator[Case]:
     yield Case(
         name="a pattern for the format whose dots match no new line", rows=s.puzzle_rows(300, 9001), reward=_FORMAT,
         framework="trl", run_config=trl(),
-        accepted="A right response whose reasoning has several lines earns nothing (the pattern's dots do not match a new line).",
+        named=r"REW104.*line break", accepted="A right response whose reasoning has several lines earns nothing (the pattern's dots do not match a new line).",
     )  # fmt: skip
     yield Case(
         name="the first line of the response is scored as the translation", rows=s.french_rows(300, 9003), reward=_FIRST_LINE,
-        accepted="The reward does not read the requested <translation> tags: a response in the requested format with the right translation earns little, or the same as a wrong one.",
+        named=r"REW104.*tags that the prompts ask for lose", accepted="The reward does not read the requested <translation> tags: a response in the requested format with the right translation earns little, or the same as a wrong one.",
     )  # fmt: skip
     yield Case(
         name="values are searched anywhere in the response", rows=s.json_rows(260, 9005), reward=_ANYWHERE, model=LLAMA,
-        accepted="A copy of the prompt, or values listed without JSON, earns nearly full marks: the reward searches the reference's values in the response.",
+        named=r"REW102.*values of the JSON", accepted="A copy of the prompt, or values listed without JSON, earns nearly full marks: the reward searches the reference's values in the response.",
     )  # fmt: skip
     european = [
         {**row, "total": f"{int(r['fields']['total']['amount']):,}".replace(",", ".") + "," + f"{r['fields']['total']['amount']:.2f}"[-2:]}
@@ -130,19 +130,19 @@ def _of_rewards() -> Iterator[Case]:
         del row["fields"]
     yield Case(
         name="amounts of the references with a decimal comma", rows=european, reward=_AMOUNT, framework="trl", run_config=trl(),
-        accepted="The right answer earns nothing: the references write 1.234,56, the reward compares with 1234.56.",
+        named=r"DAT126.*decimal comma", accepted="The right answer earns nothing: the references write 1.234,56, the reward compares with 1234.56.",
     )  # fmt: skip
     yield Case(
         name="the first number of the judge's reply is the score", rows=s.rubric_rows(240, 9009), reward=_JUDGED,
-        accepted="The reward is the same for every response.",
+        named=r"REW102.*same for any response", accepted="The reward is the same for every response.",
     )  # fmt: skip
     yield Case(
         name="the reward reads a column of another name", rows=s.choice_rows(300, 9011), reward=_LABEL, framework="trl", run_config=trl(),
-        accepted="The reward's argument `answer` is no column of the data, or right responses earn nothing.",
+        named=r"REW101.*'answer', which is no column", accepted="The reward's argument `answer` is no column of the data, or right responses earn nothing.",
     )  # fmt: skip
     yield Case(
         name="responses without a verdict have no reward", rows=s.verdict_rows(300, 9013), reward=_SKIPPED, framework="trl", run_config=trl(),
-        accepted="The reward function returns fewer rewards than there are responses.",
+        named=r"REW103.*returned 0 rewards for 1", accepted="The reward function returns fewer rewards than there are responses.",
     )  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def _of_rows() -> Iterator[Case]:
     wrong = [{**row, "tests": [*row["tests"][:-1], _off_by_one(row["tests"][-1])]} if at % 7 == 3 else row for at, row in enumerate(code)]  # fmt: skip
     yield Case(
         name="one test in seven programs expects another value", rows=wrong, reward=w.CODE,
-        accepted="Reference solutions of some rows fail their own tests.",
+        named=r"REW101.*correct answers earn no more", accepted="Reference solutions of some rows fail their own tests.",
     )  # fmt: skip
     queries = s.query_rows(240, 9017)
     for at, row in enumerate(queries):
@@ -159,7 +159,7 @@ def _of_rows() -> Iterator[Case]:
             row["query"] = row["query"].replace("amount", "total_amount").replace("salary", "wage").replace("distance", "km")  # fmt: skip
     yield Case(
         name="reference queries over columns that do not exist", rows=queries, reward=w.SQL, framework="trl", run_config=trl(),
-        accepted="The reference queries of some rows earn nothing or cannot run.",
+        named=r"REW101.*correct answers earn no more", accepted="The reference queries of some rows earn nothing or cannot run.",
     )  # fmt: skip
     mixed = [*s.medical_rows(160, 9019), *s.medical_rows(100, 9119, "GBaker/MedQA-USMLE-4-options"), *s.medical_rows(80, 9219, "medmcqa")]  # fmt: skip
     for at, row in enumerate(mixed):
@@ -167,7 +167,7 @@ def _of_rows() -> Iterator[Case]:
     yield Case(
         name="a source under a name that the reward does not know", rows=mixed, reward=_SOURCES, suffix=".parquet",
         framework="verl", run_config=verl(),
-        accepted="Right responses of the source GBaker/MedQA-USMLE-4-options earn nothing.",
+        named=r"REW101.*GBaker", accepted="Right responses of the source GBaker/MedQA-USMLE-4-options earn nothing.",
     )  # fmt: skip
     bare = [
         {**row, "prompt": t.chat(r["text"], "Extract vendor, number, date (YYYY-MM-DD) and total of the invoice. List one field per line in the form 'field: value'. For the total write amount and currency.")}
@@ -175,7 +175,7 @@ def _of_rows() -> Iterator[Case]:
     ]  # fmt: skip
     yield Case(
         name="the prompt asks for lines, the reward for fenced JSON", rows=bare, reward=_FENCED,
-        accepted="The prompt does not ask for the JSON in a fence that the reward needs.",
+        named=r"REW106.*```json block", accepted="The prompt does not ask for the JSON in a fence that the reward needs.",
     )  # fmt: skip
     yield Case(
         name="a batch that holds no whole group", rows=_searched(300, 9023), reward=_TAG_TRL, framework="trl",
