@@ -22,6 +22,7 @@ from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.reward_weights import reward_weights
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import CheckFinding, SkippedCheck
+from grpodoctor.preflight.texts.exchanged_columns import exchanged_columns
 from grpodoctor.trainer.rewards.user_reward import UserReward
 from tests.preflight.planted import eighteenth_rewards as w
 from tests.preflight.planted import eighteenth_sets as s
@@ -207,3 +208,25 @@ def test_values_without_their_json_are_no_answer() -> None:
     answer = '{"vendor": "Voss", "total": {"amount": 12.5, "open": true}, "notes": [null, "new"]}'
     assert values_alone(answer) == "Voss\n12.5\nnew"
     assert values_alone('{"answer": 5}') == values_alone("5") == values_alone("[1, 2]") == ""
+
+
+def test_exchanged_columns_are_found() -> None:
+    rows = [{"question": f"What is {at} plus {at}?", "answer": str(2 * at), "note": "easy"} for at in range(60)]  # fmt: skip
+    assert exchanged_columns(rows) is None
+    wrong = [
+        {**row, "question": row["answer"], "answer": row["question"]} if at % 12 == 5 else row
+        for at, row in enumerate(rows)
+    ]
+    found = exchanged_columns(wrong)
+    assert found is not None
+    assert (found.columns, found.rows) == (("question", "answer"), (5, 17, 29, 41, 53))
+    mixed = [{**row, "answer": row["question"] if at % 3 else row["answer"]} for at, row in enumerate(rows)]  # fmt: skip
+    assert exchanged_columns(mixed) is None
+
+
+@pytest.mark.parametrize(("lower", "is_fault"), [(0, False), (2, False), (9, True), (40, True)])
+def test_scores_of_exchanged_pairs(lower: int, is_fault: bool) -> None:
+    rows = [{"score_chosen": at, "score_rejected": at + (1 if at < lower else -1)} for at in range(40)]  # fmt: skip
+    found = exchanged_columns(rows)
+    assert (found is not None) == is_fault
+    assert found is None or len(found.rows) == lower

@@ -44,8 +44,8 @@ class NegativeWeight(Check):
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Look at each weight."""
-        if not context.reward_weights:
-            return SkippedCheck("the config has no reward weights", "pass --run-config FILE")
+        if not (context.reward_weights or context.framework):
+            return SkippedCheck("no config was given", "pass --run-config FILE")
         findings = []
         for name, weight in context.reward_weights:
             if weight < 0 and not _PENALTY.search(name):
