@@ -211,7 +211,10 @@ def test_values_without_their_json_are_no_answer() -> None:
 
 
 def test_exchanged_columns_are_found() -> None:
-    rows = [{"question": f"What is {at} plus {at}?", "answer": str(2 * at), "note": "easy"} for at in range(60)]  # fmt: skip
+    rows = [
+        {"question": f"What is {at} plus {at}?", "answer": str(2 * at), "note": "easy"}
+        for at in range(60)
+    ]
     assert exchanged_columns(rows) is None
     wrong = [
         {**row, "question": row["answer"], "answer": row["question"]} if at % 12 == 5 else row
@@ -220,13 +223,18 @@ def test_exchanged_columns_are_found() -> None:
     found = exchanged_columns(wrong)
     assert found is not None
     assert (found.columns, found.rows) == (("question", "answer"), (5, 17, 29, 41, 53))
-    mixed = [{**row, "answer": row["question"] if at % 3 else row["answer"]} for at, row in enumerate(rows)]  # fmt: skip
+    mixed = [
+        {**row, "answer": row["question"] if at % 3 else row["answer"]}
+        for at, row in enumerate(rows)
+    ]
     assert exchanged_columns(mixed) is None
 
 
 @pytest.mark.parametrize(("lower", "is_fault"), [(0, False), (2, False), (9, True), (40, True)])
 def test_scores_of_exchanged_pairs(lower: int, is_fault: bool) -> None:
-    rows = [{"score_chosen": at, "score_rejected": at + (1 if at < lower else -1)} for at in range(40)]  # fmt: skip
+    rows = [
+        {"score_chosen": at, "score_rejected": at + (1 if at < lower else -1)} for at in range(40)
+    ]
     found = exchanged_columns(rows)
     assert (found is not None) == is_fault
     assert found is None or len(found.rows) == lower
