@@ -71,12 +71,12 @@ def second_half() -> Iterator[Case]:
 def _of_rewards() -> Iterator[Case]:
     yield Case(
         name="the extraction ends at the first closing brace", rows=s.json_rows(260, 9002), reward=_SHORTEST, framework="trl", run_config=trl(),
-        accepted="The right JSON with its nested object earns nothing.",
+        named=r"REW101.*nested JSON", accepted="The right JSON with its nested object earns nothing.",
     )  # fmt: skip
     yield Case(
         name="the answer counts only between a second pair of tags", rows=s.search_rows(300, 9004), reward=_TWO_TAGS, suffix=".parquet",
         framework="verl", run_config=verl(),
-        accepted="A right response with one pair of tags, as requested, earns nothing.",
+        named=r"REW101.*None of 64", accepted="A right response with one pair of tags, as requested, earns nothing.",
     )  # fmt: skip
     yield Case(
         name="a reply of the judge without a score is full marks", rows=s.verdict_rows(300, 9006), reward=_UNPARSED, model=GEMMA,
@@ -93,7 +93,7 @@ def _of_rewards() -> Iterator[Case]:
     )  # fmt: skip
     yield Case(
         name="rewards with a reason", rows=s.verdict_rows(300, 9012), reward=_TUPLES, framework="trl", run_config=trl(),
-        accepted="The reward function returns tuples in place of numbers.",
+        named=r"REW103.*fails on every response", accepted="The reward function returns tuples in place of numbers.",
     )  # fmt: skip
     yield Case(
         name="every response is graded by the first row's rubric", rows=s.rubric_rows(240, 9014), reward=_FIRST_RUBRIC, framework="trl", run_config=trl(),
@@ -133,7 +133,7 @@ def _of_rows() -> Iterator[Case]:
     ]  # fmt: skip
     yield Case(
         name="recognised text beyond the limit of the prompt", rows=seen, reward=w.WORD, framework="trl", run_config=trl(max_prompt_length=256),
-        accepted="Most prompts are longer than max_prompt_length, so that they are cut.",
+        named=r"DAT106.*longest prompt", accepted="Most prompts are longer than max_prompt_length, so that they are cut.",
     )  # fmt: skip
     long = s.action_rows(240, 9024, turns=9)
     for at, row in enumerate(long):
@@ -142,7 +142,7 @@ def _of_rows() -> Iterator[Case]:
         name="long conversations lose their system prompt", rows=long, suffix=".parquet", framework="verl",
         reward=w.TAGGED.replace("<answer>(.*?)</answer>", r"ACTION:\s*(\w+\(\d+\))"),
         run_config=verl(("max_prompt_length: 1024", "max_prompt_length: 384"), ("filter_overlong_prompts: true", "filter_overlong_prompts: false"), ("truncation: error", "truncation: left")),
-        accepted="Prompts are longer than data.max_prompt_length and lose their beginning, the system prompt.",
+        named=r"DAT106.*longest prompt", accepted="Prompts are longer than data.max_prompt_length and lose their beginning, the system prompt.",
     )  # fmt: skip
 
 
