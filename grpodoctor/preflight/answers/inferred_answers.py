@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers.data_repairs import helpful_repair
+from grpodoctor.preflight.answers.data_repairs import helpful_repair, lacks_a_name
 from grpodoctor.preflight.answers.inverted_rewards import inverted_reward
 from grpodoctor.preflight.answers.number_puzzles import puzzle_rows
 from grpodoctor.preflight.answers.program_tests import passing_programs
@@ -104,7 +104,7 @@ def _under_another_name(
     for name, read in ((name, read) for name in others for read in _READERS):
         if not _is_answer(few, name, read):
             continue
-        if helpful_repair(reward, _read(few, name, read), settings, asked):
+        if lacks_a_name(reward, _read(few, name, read), settings, asked):
             return InferredAnswers(name, _read(rows, name, read))
     return None
 
