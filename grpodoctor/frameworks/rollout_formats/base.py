@@ -132,6 +132,8 @@ class DumpFormat(NamedTuple):
     skip_reason: Callable[[Path], str] = lambda path: ""  # noqa: ARG005 - most formats read every file
     """Why a file is not read, judged by its path: its responses are not trained on, or another file
     has them as well. Empty if the file is read."""
+    evaluation_overwrites: bool = False
+    """Whether an evaluation replaces the file of its step by one with its own responses."""
 
 
 HELDOUT = "they hold responses to held-out prompts"

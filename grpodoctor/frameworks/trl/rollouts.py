@@ -1,4 +1,10 @@
-"""TRL's `completions/completions_<step>.parquet`, written with `log_completions`."""
+"""TRL's `completions/completions_<step>.parquet`, written with `log_completions`.
+
+The file holds the responses that were generated last, up to the size of a generation batch. An
+evaluation writes it again after the training has, under the same name: with its own responses, and
+the rest of the training's if it has fewer (`GRPOTrainer.log` in 1.16). If the next step trains on
+the same generation (`num_iterations`), its file is a copy.
+"""
 
 from __future__ import annotations
 
@@ -138,5 +144,6 @@ def _claims(path: Path, head: bytes) -> bool:
 
 
 FORMAT = DumpFormat(
-    "TRL completions", "trl", 50, _claims, last_number, parquet.cut_row_groups, _read
-)
+    "TRL completions", "trl", 50, _claims, last_number, parquet.cut_row_groups, _read,
+    evaluation_overwrites=True,
+)  # fmt: skip

@@ -30,8 +30,8 @@ from grpodoctor.runs.rollout_dumps.step_merger import PromptRate, StepMerger
 from grpodoctor.support.arrays import np
 from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.support.progress import NoProgress, Progress
-from grpodoctor.vocabulary.metric_qualifiers import RECOMPUTED
-from grpodoctor.vocabulary.values import Absent, NotApplicable, Reading
+from grpodoctor.vocabulary.metric_qualifiers import HELDOUT, RECOMPUTED
+from grpodoctor.vocabulary.values import Absent, NotApplicable, Reading, scalar
 
 QUIET_SECONDS = 0.3
 """A file that has not grown for so long is complete."""
@@ -40,6 +40,7 @@ WAIT_SECONDS = 0.6
 within a second."""
 _POLL_SECONDS = 0.3
 """Time that one poll of a live run spends on dumps, apart from finishing the current shard."""
+_OVERWRITTEN = "rollout dumps that an evaluation has overwritten are not used"
 _NOTED_COUNTS = frozenset(10**power for power in range(9))
 """Numbers of late steps at which a note is added."""
 
@@ -113,6 +114,8 @@ class DumpFollower:
         self._waiting_since = 0.0
         self._previous_had_dump = False
         self._late_steps: set[int] = set()
+        self._overwritten: dict[str, float | None] = {}
+        """Figures of the latest dump that an evaluation had overwritten."""
         self.responses = DumpedResponses()
         """The responses, read again on request."""
         self._reader: DumpReader | None = None
@@ -266,12 +269,32 @@ class DumpFollower:
             joined += self._dump_steps_before(record.step)
             readings = self._pop(record.step)
             self._previous_had_dump = readings is not None
-            joined.append(record if readings is None else _with_readings(record, readings))
+            if readings is None or self._is_overwritten(record, readings):
+                joined.append(record)
+            else:
+                joined.append(_with_readings(record, readings))
             self._joined = record.step
         if final or no_log:
             newest = max(self._merger.steps(), default=-1)  # may be incomplete
             joined += self._dump_steps_before(None if final else newest)
         return joined
+
+    def _is_overwritten(self, record: StepRecord, readings: dict[str, Reading]) -> bool:
+        """Whether a dump has the responses of an evaluation, or is a copy of such a dump."""
+        files = self._files_of_step.get(record.step, ())
+        if not any(file.form.evaluation_overwrites for file in files):
+            return False
+        was_evaluated = any(name.startswith(HELDOUT) for name in record.values)
+        figures = {name: scalar(reading) for name, reading in readings.items()}
+        if not was_evaluated and figures != self._overwritten:
+            self._overwritten = {}
+            return False
+        self._overwritten = figures
+        self.responses.forget(record.step)
+        if _OVERWRITTEN not in self._noted_reasons:
+            self._noted_reasons.add(_OVERWRITTEN)
+            self.notes.append(f"{_OVERWRITTEN}, first at step {record.step}")
+        return True
 
     def _must_wait(self, step: int) -> bool:
         """Whether the dump of a step is being read, or may appear in a moment."""

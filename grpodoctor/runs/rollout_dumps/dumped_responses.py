@@ -48,6 +48,10 @@ class DumpedResponses:
             pieces = tuple(piece for piece in shard.pieces if piece.step in (None, step))
             self._locations[step].append(_Location(shard._replace(pieces=pieces), ids))
 
+    def forget(self, step: int) -> None:
+        """Forget the responses of a step: the policy was not trained on them."""
+        self._locations.pop(step, None)
+
     @property
     def steps(self) -> Collection[int]:
         """Steps with responses."""
