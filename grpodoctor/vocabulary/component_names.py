@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 PENALTY_NAMES = ("overlong", "penalt", "punish")
 """Parts of component names that are zero in healthy runs."""
@@ -23,3 +24,24 @@ def pays_for_form(name: str) -> bool:
     lower = name.lower()
     has_part = any(part in lower for part in (*FORM_NAMES, *PENALTY_NAMES))
     return has_part or _LENGTH.search(lower) is not None
+
+
+TASK_NAMES = ("answer", "correct", "accura", "solve", "success", "exact")
+"""Parts of the names of components that only correct responses earn."""
+
+TASK_WORDS = frozenset({"acc", "em", "math", "pass", "verified", "verifier"})
+"""Whole words in such names."""
+
+_WORD = re.compile(r"[a-z]+")
+
+
+def is_about_task(name: str, parts: Iterable[str] = TASK_NAMES) -> bool:
+    """Whether a component's name says that only correct responses earn it.
+
+    Args:
+        name: the component's own name.
+        parts: parts of such names.
+    """
+    lower = name.lower()
+    has_part = any(part in lower for part in parts)
+    return has_part or not TASK_WORDS.isdisjoint(_WORD.findall(lower))

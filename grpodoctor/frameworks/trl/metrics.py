@@ -135,6 +135,9 @@ _EVALUATION = (
     KeyMeaning("eval_<set>_reward", "reward/heldout", over="held-out responses",
         caveat="with several eval datasets, each has its own name"),
     KeyMeaning("eval/reward", "reward/heldout", over="held-out responses"),
+    *(KeyMeaning(f"eval{slash}rewards/<func>/{kind}", f"reward/heldout/component/<func>/{kind}",
+        over="held-out responses")
+      for slash in "_/" for kind in ("mean", "std")),
     *without_metric("eval_<path>", "eval/<path>"),
 )
 

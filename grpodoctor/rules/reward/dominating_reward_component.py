@@ -13,7 +13,6 @@ from grpodoctor.rules.shared.reward_components import (
     STD,
     component_means,
     component_name,
-    is_about_task,
 )
 from grpodoctor.rules.shared.run_health import (
     CEILING,
@@ -31,6 +30,7 @@ from grpodoctor.rules.shared.whole_run import (
 )
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
+from grpodoctor.vocabulary.component_names import is_about_task
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD = "reward/mean"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from grpodoctor.rules.shared.reward_components import component_means, component_name, is_about_task
+from grpodoctor.rules.shared.reward_components import component_means, component_name
 from grpodoctor.rules.shared.whole_run import never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Series
-from grpodoctor.vocabulary.component_names import PENALTY_NAMES, pays_for_form
+from grpodoctor.vocabulary.component_names import PENALTY_NAMES, is_about_task, pays_for_form
 
 _ENOUGH = 20
 """Readings after which a component that no response has earned is out of reach."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from grpodoctor.runs.chart import MOST_LAYOUTS, Chart
@@ -15,27 +14,6 @@ MOST_NAMED = 4
 
 _IN_SUMMARY = 3
 """Components named in a summary, which is limited to twenty words."""
-
-
-TASK_NAMES = ("answer", "correct", "accura", "solve", "success", "exact")
-"""Parts of the names of components that only correct responses earn."""
-
-TASK_WORDS = frozenset({"acc", "em", "math", "pass", "verified", "verifier"})
-"""Whole words in such names."""
-
-_WORD = re.compile(r"[a-z]+")
-
-
-def is_about_task(name: str, parts: Iterable[str] = TASK_NAMES) -> bool:
-    """Whether a component's name says that only correct responses earn it.
-
-    Args:
-        name: the component's own name.
-        parts: parts of such names.
-    """
-    lower = name.lower()
-    has_part = any(part in lower for part in parts)
-    return has_part or not TASK_WORDS.isdisjoint(_WORD.findall(lower))
 
 
 def component_means(chart: Chart) -> list[str]:

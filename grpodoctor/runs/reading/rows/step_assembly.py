@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from grpodoctor.runs.reading.rows.heldout_sets import HeldOutSets
+from grpodoctor.runs.reading.rows.heldout_success import HeldOutSuccess
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import NotApplicable, Reading, merge, scalar
 
@@ -106,7 +107,7 @@ class StepAssembly:
         """First and last step of each run that another run follows in the same log."""
         self.late_rows = 0
         """Rows that came too late for their step, which was returned long before."""
-        self._heldout = HeldOutSets()
+        self._heldout, self._success = HeldOutSets(), HeldOutSuccess()
         self._in_parts = False
         """Whether rows were added to a step after it was returned."""
         self.several_rows_per_step: set[Origin] = set()
@@ -319,6 +320,7 @@ class StepAssembly:
         for step in sorted(set(steps)):
             pending = self._pending.pop(step)
             self._heldout.add_means(pending.values)
+            self._success.add_accuracy(pending.values)
             records.append(
                 StepRecord(step, pending.values, time=pending.time, logged=pending.logged)
             )
