@@ -252,3 +252,47 @@ def test_single_episodes_that_cease_to_succeed_are_reported(seed: int) -> None:
     run = Patient(steps(500, successful(fallen)))
     findings = run.engine.diagnosis().findings
     assert {each.code for each in findings if each.active} & {"REW002", "GRP002"}
+
+
+SLOW_FALL: dict[str, Curve] = {
+    **successful(noisy(ramp(0.6, 0.2, 100), 0.05, 3)),
+    "kl/old_policy/k3": noisy(0.001, 0.0002, 4),
+    "kl/reference/k3": ramp(0.001, 0.08, 80),
+    "optimizer/grad_norm": noisy(0.7, 0.05, 5),
+    "entropy/mean": noisy(0.5, 0.02, 6),
+}
+
+
+def test_the_reward_is_tested_first_if_no_update_was_large() -> None:
+    finding = run(SLOW_FALL, without=(HELDOUT,)).finding("REW002")
+    assert finding.remedies[:2] == ("recheck-reward", "lower-learning-rate")
+    assert {each.metric for each in finding.evidence} >= {
+        "kl/old_policy/k3",
+        "optimizer/grad_norm",
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kl/old_policy/k3": noisy(0.008, 0.001, 4)},
+        {"clip/low_rate": 0.03},
+        {"kl/reference/k3": ramp(0.001, 0.5, 80)},
+        {"optimizer/grad_norm": ramp(0.7, 2.5, 80)},
+        {"optimizer/grad_norm": lambda step: 9.0 if step == 60 else 0.7},
+        {"entropy/mean": ramp(0.5, 0.1, 80)},
+        {"entropy/mean": ramp(0.5, 1.4, 80)},
+    ],
+    ids=str,
+)
+def test_the_learning_rate_is_first_if_something_shows_large_updates(
+    change: dict[str, Curve],
+) -> None:
+    finding = run({**SLOW_FALL, **change}, without=(HELDOUT,)).finding("REW002")
+    assert finding.remedies[0] == "lower-learning-rate"
+
+
+def test_a_log_without_the_size_of_updates_does_not_clear_them() -> None:
+    sizes = ("kl/old_policy/k3", "kl/old_policy/k1", "clip/low_rate", "clip/high_rate")
+    finding = run(SLOW_FALL, without=(*sizes, HELDOUT)).finding("REW002")
+    assert finding.remedies[0] == "lower-learning-rate"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -34,6 +35,7 @@ from grpodoctor.rules.shared.run_health import (
     share_lost,
 )
 from grpodoctor.rules.shared.small_falls import joint_fall, step_fall
+from grpodoctor.rules.shared.usual_updates import usual_updates
 from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
@@ -46,6 +48,9 @@ _ALL_INCORRECT = "groups/all_incorrect_rate"
 _ZERO_VARIANCE = "groups/zero_variance_rate"
 _RETURN = ("stop-training", "lower-learning-rate", "fewer-updates")
 """Remedies where the best checkpoint is an earlier one."""
+
+_TEST_FIRST = ("recheck-reward", "lower-learning-rate", "fewer-updates", "stop-training")
+"""Remedies where the updates are of the usual size: what they follow may be wrong."""
 
 _LATEST = 5
 _BEFORE = 30
@@ -88,7 +93,9 @@ class RewardCollapse(Rule):
 
     Remedies:
         Return to a checkpoint before the onset. If MIS002 is also reported, fix that first;
-        otherwise lower the learning rate or make fewer updates per batch. If the policy did not
+        otherwise lower the learning rate or make fewer updates per batch. If KL divergence or
+        clipping of the updates, gradient norm and entropy are those of runs that learn, test the
+        reward first: scores that belong to other responses look like this. If the policy did not
         move, repair the environment, its tools or the verifier instead.
 
     When it is wrong:
@@ -190,7 +197,7 @@ class RewardCollapse(Rule):
         from_outside = fall_from_outside(chart, sighting)
         if from_outside is not None and self._is_gone(chart, sighting):
             return from_outside  # nothing is left to learn from, whatever the policy can do
-        return harmless_fall(chart, sighting) or from_outside or sighting
+        return harmless_fall(chart, sighting) or from_outside or _by_updates(chart, sighting)
 
     def _step_fall(self, chart: Chart, name: str) -> Sighting | None:
         """A fall within one reading, where evaluations show that the policy did not cause it."""
@@ -457,6 +464,15 @@ class RewardCollapse(Rule):
             cite(chart, name, outcome_start.level),
         )
         return Sighting("critical", text, evidence)
+
+
+def _by_updates(chart: Chart, sighting: Sighting) -> Sighting:
+    """The fall with the test of the reward first, if the updates were never large."""
+    sizes = usual_updates(chart) if sighting.remedies is None else ()
+    if not sizes:
+        return sighting
+    evidence = (*sighting.evidence, *cite_all(chart, *sizes))
+    return replace(sighting, evidence=evidence, remedies=_TEST_FIRST)
 
 
 def _noun(name: str) -> str:
