@@ -228,10 +228,24 @@ def _groups(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
         readings["groups/duplicate_rate"] = Rate(int((same[0] & same[1]).sum()), texts.size)
         if (scores := _scores(columns)) is not None:
             readings |= equal_text_readings(groups, texts, scores[1])
+    if (repeated := _repeated_prompts(columns)) is not None:
+        readings["groups/repeated_prompt_rate"] = repeated
     similarity = _similarity(columns)
     if similarity is not None:
         readings["groups/text_similarity"] = similarity
     return readings | _whole_groups(columns, groups) | _group_rewards(columns, groups)
+
+
+def _repeated_prompts(columns: Mapping[str, NDArray[np.generic]]) -> Rate | None:
+    """Groups with the prompt of an earlier group; None if the rows do not tell.
+
+    An id for each response, and not for each group, says nothing about the groups.
+    """
+    rows_B = columns.get("prompt")
+    if rows_B is None or not rows_B.all():
+        return None
+    count, prompts = np.unique(columns["group"]).size, np.unique(rows_B).size
+    return Rate(max(0, count - prompts), count) if 2 * count <= rows_B.size else None
 
 
 def _whole_groups(columns: Mapping[str, NDArray[np.generic]], groups: Groups) -> dict[str, Reading]:

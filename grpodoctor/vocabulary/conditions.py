@@ -14,6 +14,7 @@ Condition = Literal[
     "wrong-loss-tokens",
     "wrong-advantages",
     "copied-rollouts",
+    "repeated-prompts",
     "wrong-reference",
     "wrong-reward",
     "noisy-reward",

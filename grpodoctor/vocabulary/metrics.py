@@ -172,6 +172,8 @@ METRICS: tuple[Metric, ...] = (
            "them.", "sampler", 0, how=_ROLLOUTS),
     Metric("groups/other_text_variance", "mean", "reward²", "groups with identical and different responses",
            "The same of two different responses to one prompt.", "sampler", 0, how=_ROLLOUTS),
+    Metric("groups/repeated_prompt_rate", "rate", "share", "groups",
+           "Groups with the prompt of an earlier group of the batch.", "sampler", 0, 1, how=_ROLLOUTS),
     Metric("groups/uncentred_rate", "rate", "share", "groups with different rewards",
            "Groups whose advantages have a mean other than zero, beyond rounding.", "sampler", 0, 1,
            how=_ROLLOUTS),

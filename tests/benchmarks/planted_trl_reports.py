@@ -230,7 +230,8 @@ CASES: dict[str, Case] = {
     ),
     "placeholder-not-filled": Case(
         (*EVALUATED, *_SHOWN),
-        ("DAT117", "DAT107", "DAT112", "DAT113", "DAT125", "REW018", "REW011", "GRP002", *_FLAT),
+        ("DAT007", "DAT117", "DAT107", "DAT112", "DAT113", "DAT125", "REW018", "REW011", "GRP002",
+         *_FLAT),
         "one_prompt",
         cause="The question is missing from the prompt: every prompt is the same text.",
         words="prompts are alike or damaged, rewards ignore the prompt, or nothing is learned",

@@ -47,6 +47,7 @@ IDS = {
     "check-kl-sign",
     "check-loading",
     "check-loss-mask",
+    "check-prompts",
     "check-reference",
     "check-resume",
     "check-routing-replay",

@@ -83,13 +83,13 @@ def _groups(
     """
     keys = list(zip(steps_B.tolist(), prompts, strict=True))
     runs = [len(list(rows)) for _, rows in itertools.groupby(keys)]
-    if advantages_B is None or len(runs) > 1 == len(set(runs)):
+    are_distinct = len(set(keys)) == len(runs)
+    if advantages_B is None or (are_distinct and len(runs) > 1 == len(set(runs))):
         return prompts
     size = _group_size(math.gcd(*runs), advantages_B)
     if not size or runs == [size]:
         return prompts
-    blocks = itertools.chain.from_iterable(range(rows) for rows in runs)
-    return [f"{prompt}#{row // size}" for prompt, row in zip(prompts, blocks, strict=True)]
+    return [f"{prompt}#{row // size}" for row, prompt in enumerate(prompts)]
 
 
 def _group_size(most: int, advantages_B: Column) -> int:

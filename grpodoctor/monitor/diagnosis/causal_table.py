@@ -49,6 +49,13 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "plateau": "copies add nothing to the comparison within a group",
         "undersized-updates": LEVEL,
     },
+    "repeated-prompts": {
+        "zero-rewards": "a prompt without its question cannot be answered",
+        "equal-rewards": "one prompt is all right or all wrong",
+        "plateau": "the same prompt in every group teaches one answer",
+        "held-out-loss": "few prompts are memorized",
+        "undersized-updates": LEVEL,
+    },
     "wrong-reference": {
         "reference-drift": "the KL measures the distance to another model",
         "entropy-rise": _PULLED, "reward-loss": _PULLED, "gradient-spike": _PULLED,
@@ -229,6 +236,7 @@ CONFIRM: Mapping[Condition, str] = {
     "wrong-loss-tokens": "Print the loss mask of one response next to its tokens.",
     "wrong-advantages": "Print the advantages of one group: their mean should be zero.",
     "copied-rollouts": "Print the tokens of one group: whole responses repeat in a pattern.",
+    "repeated-prompts": "Print five prompts as the sampler receives them, and compare them.",
     "wrong-reference": "Score one batch with the starting policy: its reference KL must be 0.",
     "wrong-reward": "Call the reward function on a known correct and a known incorrect answer.",
     "noisy-reward": "Score the same responses twice, and compare the difference with the reward.",

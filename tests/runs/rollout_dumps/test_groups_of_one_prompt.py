@@ -35,6 +35,11 @@ def test_a_prompt_that_appears_twice_has_two_groups() -> None:
     assert sizes_of(groups_of(prompts, [*MIXED, *EQUAL, *MIXED, *EQUAL])) == [8] * 4
 
 
+def test_groups_of_one_prompt_that_are_not_neighbours_stay_apart() -> None:
+    prompts = (["a"] * 8 + ["b"] * 8) * 2
+    assert sizes_of(groups_of(prompts, [*MIXED, *EQUAL, *MIXED, *EQUAL])) == [8] * 4
+
+
 def test_ordinary_groups_keep_their_prompts() -> None:
     prompts = ["a"] * 8 + ["b"] * 8
     assert groups_of(prompts, [*MIXED, *EQUAL]) == prompts
