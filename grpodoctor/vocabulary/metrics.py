@@ -188,6 +188,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("prompts/skipped_rate", "rate", "share", "prompts considered",
            "Prompts skipped when sampling a batch because they are almost always or never solved.", low=0,
            high=1),
+    Metric("prompts/stage", "mean", "stage", "steps",
+           "Stage of a curriculum as a number: another one means other tasks.",
+           how="log the stage, task or difficulty of a step in a column of that name"),
     Metric("prompts/outside_rate", "rate", "share", "prompts with a known pass rate",
            "Prompts whose pass rate is outside the range that is sampled.", low=0, high=1),
     # rollouts, tools and environments

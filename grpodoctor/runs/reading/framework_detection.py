@@ -30,6 +30,7 @@ from grpodoctor.runs.reading.centred_reward import (
     centred_note,
     raw_reward_among,
 )
+from grpodoctor.runs.reading.episode_cuts import set_episode_cuts_aside
 from grpodoctor.runs.reading.heldout_accuracy import heldout_accuracy_among
 from grpodoctor.runs.reading.key_words import (
     is_training_mean,
@@ -148,6 +149,7 @@ class FrameworkDetector:
         for layout in dict.fromkeys(tuple(row.values) for row in rows):
             translator.readings(dict.fromkeys(layout, math.nan))
         translator.correct_shares(*counts_and_percentages(rows))
+        set_episode_cuts_aside(translator, keys, self._options.mapping)
         notes += _find_reward(translator, rows, self._options.mapping)
         notes += _find_heldout_accuracy(translator, rows, self._options.mapping)
         manifest = _manifest(framework, settings)
