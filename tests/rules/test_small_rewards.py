@@ -72,6 +72,7 @@ def test_readings_of_several_batches_without_spread_show_that_hardly_any_batch_h
     finding = _averaged(0.08, 5, _unlike(-0.01, 0.0)).finding("GRP004")
     assert (finding.severity, finding.active) == ("warning", True)
     assert "of 5-batch readings" in finding.summary
+    assert finding.onset_step <= 50
 
 
 def test_the_same_readings_of_single_batches_leave_groups_that_vary() -> None:

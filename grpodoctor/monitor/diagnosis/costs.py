@@ -191,7 +191,8 @@ def with_waste(fault: str, cost: Cost) -> str:
     share = cost.rollouts_without_gradient
     if share is None or share < _MOSTLY or "group" in fault:
         return fault
-    return f"{fault}, and {share:.0%} of rollouts taught nothing as their group had equal rewards"
+    joint = "; " if ", and " in fault else ", and "
+    return f"{fault}{joint}{share:.0%} of rollouts taught nothing as their group had equal rewards"
 
 
 def _time(cost: Cost) -> str:

@@ -270,7 +270,10 @@ class ZeroRewardStd(Rule):
             "length/mean" if length is not None else None,
         )
         severity: Severity = "warning" if is_starving else "info"
-        return Sighting(severity, text, evidence, remedies, self._onset(chart))
+        onset = self._onset(chart)
+        if self._is_without_signal(chart):
+            onset = partial(self._first_without_signal, chart, onset())
+        return Sighting(severity, text, evidence, remedies, onset)
 
     def _never_rose(self, chart: Chart) -> bool:
         """Whether the reward is neither risen nor full, and no prompt mix explains equal groups.
@@ -297,6 +300,19 @@ class ZeroRewardStd(Rule):
         return all(
             equal_batches(half, batches, self.all_share) >= self.min_flat_batches for half in halves
         )
+
+    def _first_without_signal(self, chart: Chart, latest: int) -> int:
+        """The step of the first ten readings since which no group varies in most batches."""
+        equal = chart.series(INFERRED_ZERO_VARIANCE)
+        batches, shares = batches_per_reading(chart, equal), equal.tail(WINDOW)
+        first = len(shares) - 2 * RECENT
+        while (
+            first >= RECENT
+            and equal_batches(shares[first - RECENT : first], batches, self.all_share)
+            >= self.min_flat_batches
+        ):
+            first -= RECENT
+        return min(latest, equal.steps(WINDOW)[first])
 
     def _onset(self, chart: Chart) -> Callable[[], int]:
         series = chart.series(zero_variance_metric(chart) or _ZERO_VARIANCE)
