@@ -200,6 +200,8 @@ class Explanation:
             return
         for step in in_steps(self.experiments, tried, before, after):
             self._accept_step(step)
+        # Of two causes that were found together, either step alone removes too little to show it.
+        self.tests.learn_rounding(tried, before, after)
         self.variant = after if self.tests.is_quiet(after) else self._refreshed(after)
 
     def _accept_step(self, tried: TriedCause) -> None:
