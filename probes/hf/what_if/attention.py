@@ -161,7 +161,7 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
     def attend(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
         attention_mask: Tensor | None, scaling: float | None = None, softcap: float | None = None,
-        s_aux: Tensor | None = None, **_: Any,
+        s_aux: Tensor | None = None, indices: Tensor | None = None, **_: Any,
     ) -> tuple[Tensor, None]:  # fmt: skip
         if edits.kv_cache:
             key, value = _in_cache(key, value, edits.kv_cache)
@@ -177,6 +177,8 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
         if cap:
             scores = torch.tanh(scores / cap) * cap
         scores = scores.float() + _mask(query, key, attention_mask, edits.of(module))
+        if indices is not None:
+            scores = _of_selected(scores, indices)
         sinks = None if edits.without_sinks else s_aux
         if sinks is not None:
             sinks = sinks * float(edits.sink_scale) + float(edits.sink_shift)
@@ -186,6 +188,15 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
         return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
 
     return attend
+
+
+def _of_selected(scores: Tensor, indices_BQK: Tensor) -> Tensor:
+    """The scores of the keys that an indexer selected, the others at the lowest number.
+
+    Families with sparse attention mask the others themselves only for the kernels that they know.
+    """
+    hidden = torch.ones_like(scores[:, 0], dtype=torch.bool).scatter(-1, indices_BQK.long(), False)
+    return scores.masked_fill(hidden[:, None], torch.finfo(torch.float32).min)
 
 
 def _in_cache(key: Tensor, value: Tensor, edit: str) -> tuple[Tensor, Tensor]:
