@@ -88,6 +88,7 @@ class AlsoGeneration(TwoErrors):
             self.sizes = whole
 
 
+@pytest.mark.slow
 def test_what_explains_the_own_scores_is_kept_if_a_further_search_finds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
