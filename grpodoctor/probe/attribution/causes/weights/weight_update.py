@@ -19,19 +19,17 @@ from grpodoctor.probe.attribution.tensors import (
     takes_other_weights,
     updated_checkpoints,
 )
+from grpodoctor.probe.attribution.update_causes import (
+    MOVED,
+    PARTS,
+    SCALED,
+    UPDATE,
+    moved_in_words,
+)
 from grpodoctor.probe.attribution.variant import Variant
 
-MOVED, SCALED = "update_moved", "update_scale"
 _USED = frozenset({MOVED, SCALED, OTHER_WEIGHTS, "weights_until"})
 _FACTORS = (-1.0, 0.25, 0.5, 0.75, 1.5, 2.0, 4.0)
-_PARTS = {
-    "": "",
-    "layers": "in all layers ",
-    "projections": "in the projections of all layers ",
-    "attention": "in attention ",
-    "mlp": "in MLPs ",
-}
-"""Tensors that an update concerns, with their words: those of an adapter are projections."""
 _MOST_MOVES = 192
 """Moves up to which each layer is tried alone, too."""
 
@@ -40,12 +38,8 @@ class WeightUpdate(Cause):
     """Proven by adding the update since another checkpoint to other tensors of the learner."""
 
     id = "weight-update"
-    title = "The sampler adds an update of the weights with a factor"
-    remedies = (
-        "Check the sync of differences: each is added once, with the factor of the adapter "
-        "(alpha / rank), to the weights that it was computed for. Send whole tensors, or compare "
-        "checksums after each sync.",
-    )
+    title = UPDATE[SCALED].title.format(side="sampler")
+    remedies = (UPDATE[SCALED].remedy,)
     is_surrogate = True
     uses_other_files = True
     least = 0.5
@@ -77,7 +71,7 @@ class WeightUpdate(Cause):
 
 def _families(moves: tuple[str, ...], folder: Path) -> list[EditFamily]:
     """The update since a checkpoint with each factor in each part, and with each move."""
-    scaled = [EditFamily(SCALED, _FACTORS, "number", 1.0, f"{part}|{folder}") for part in _PARTS]
+    scaled = [EditFamily(SCALED, _FACTORS, "number", 1.0, f"{part}|{folder}") for part in PARTS]
     return [*scaled, EditFamily(MOVED, moves, "choice", None, str(folder))]
 
 
@@ -90,7 +84,7 @@ def _result(variant: Variant, candidate: Candidate, folder: Path) -> ExperimentR
     place, value = json.loads(content)
     change = moved_in_words(str(value))
     if name == SCALED:
-        change = f"{_PARTS[place.partition('|')[0]]}times {value:.4g}"
+        change = f"{PARTS[place.partition('|')[0]]}times {value:.4g}"
     return ExperimentResult(
         summary=(
             f"with the update since {folder.name} {change} in the {side}, k3 falls from "
@@ -102,29 +96,8 @@ def _result(variant: Variant, candidate: Candidate, folder: Path) -> ExperimentR
     )
 
 
-def moved_in_words(move: str) -> str:
-    """Where an update was added, for a sentence."""
-    if move in ("next", "previous"):
-        return f"of each layer added to the {move} layer"
-    layer, _, pair = move.rpartition(":")
-    where = f" of layer {layer}" if layer else ""
-    for sign in ("<>", ">>", ">"):
-        source, found, target = pair.partition(sign)
-        if found and sign == "<>":
-            return f"of {source} and {target}{where} exchanged"
-        if found:
-            instead = " in place of its own" if sign == ">>" else ""
-            return f"of {source}{where} added to {target}{instead}"
-    return move
-
-
 _MISPLACED = Identity(
-    "swapped-weights",
-    "The sampler adds an update to another tensor than its own",
-    (
-        "Check the names under which the sync sends its tensors or adapters, and the order of "
-        "fused projections that it writes to: gate and up, queries, keys and values.",
-    ),
+    UPDATE[MOVED].id, UPDATE[MOVED].title.format(side="sampler"), (UPDATE[MOVED].remedy,)
 )
 
 
