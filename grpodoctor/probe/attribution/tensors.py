@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from grpodoctor.errors import EngineError, ModelError
 from grpodoctor.probe.attribution.base import Identity
+from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS
 from grpodoctor.probe.attribution.engine_files import read_config
 from grpodoctor.probe.attribution.engine_variants import model_path
 from grpodoctor.probe.attribution.experiments import Experiments
@@ -16,6 +17,12 @@ from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.inputs.checksums import compare_checkpoints, open_checkpoint
 
 Found = TypeVar("Found")
+UPDATE_FORMAT, UPDATE_MOVED = "update_format", "update_moved"
+UPDATE_PART, UPDATE_SCALE = "update_part", "update_scale"
+UPDATE_EDITS = frozenset(
+    {UPDATE_FORMAT, UPDATE_MOVED, UPDATE_PART, UPDATE_SCALE, OTHER_WEIGHTS, "weights_until"}
+)
+"""Edits with the weights of another checkpoint, of which a setup has one at most."""
 PARTIAL_SYNC = Identity(
     "partial-sync",
     "Some of the sampler's tensors were not synced",

@@ -11,6 +11,8 @@ from grpodoctor.probe.attribution.search.tensor_labels import labels_of
 from grpodoctor.probe.attribution.search.tensor_search import TensorSearch
 from grpodoctor.probe.attribution.tensors import (
     PARTIAL_SYNC,
+    UPDATE_FORMAT,
+    UPDATE_PART,
     of_each_checkpoint,
     takes_other_weights,
     tensors_in_words,
@@ -33,7 +35,7 @@ class PartialSync(Cause):
         """There is another checkpoint, and a learner that can take single tensors of it."""
         setup = variant.setup
         used = setup.learner.options.get("weights") or any(
-            e[0] == OTHER_WEIGHTS for e in setup.edits
+            name in (OTHER_WEIGHTS, UPDATE_FORMAT, UPDATE_PART) for name, _ in setup.edits
         )
         takes = not used and takes_other_weights(experiments, variant)
         return Hypothesis(0.5) if takes else None

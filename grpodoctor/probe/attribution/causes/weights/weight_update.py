@@ -10,10 +10,13 @@ from itertools import combinations
 from pathlib import Path
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
-from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, EditFamily
+from grpodoctor.probe.attribution.edits import EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch
 from grpodoctor.probe.attribution.tensors import (
+    UPDATE_EDITS,
+    UPDATE_MOVED,
+    UPDATE_SCALE,
     layer_of,
     of_each_checkpoint,
     takes_other_weights,
@@ -21,8 +24,6 @@ from grpodoctor.probe.attribution.tensors import (
 )
 from grpodoctor.probe.attribution.variant import Variant
 
-MOVED, SCALED = "update_moved", "update_scale"
-_USED = frozenset({MOVED, SCALED, OTHER_WEIGHTS, "weights_until"})
 _FACTORS = (-1.0, 0.25, 0.5, 0.75, 1.5, 2.0, 4.0)
 _PARTS = {
     "": "",
@@ -52,7 +53,7 @@ class WeightUpdate(Cause):
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """There is another checkpoint, and a learner that can compute with both."""
-        used = any(name in _USED for name, _ in variant.setup.edits)
+        used = any(name in UPDATE_EDITS for name, _ in variant.setup.edits)
         takes = not used and takes_other_weights(experiments, variant)
         return Hypothesis(0.48) if takes else None
 
@@ -77,8 +78,10 @@ class WeightUpdate(Cause):
 
 def _families(moves: tuple[str, ...], folder: Path) -> list[EditFamily]:
     """The update since a checkpoint with each factor in each part, and with each move."""
-    scaled = [EditFamily(SCALED, _FACTORS, "number", 1.0, f"{part}|{folder}") for part in _PARTS]
-    return [*scaled, EditFamily(MOVED, moves, "choice", None, str(folder))]
+    scaled = [
+        EditFamily(UPDATE_SCALE, _FACTORS, "number", 1.0, f"{part}|{folder}") for part in _PARTS
+    ]
+    return [*scaled, EditFamily(UPDATE_MOVED, moves, "choice", None, str(folder))]
 
 
 def _gap_after(found: tuple[Candidate, Path]) -> float:
@@ -89,7 +92,7 @@ def _result(variant: Variant, candidate: Candidate, folder: Path) -> ExperimentR
     (name, content), side = candidate.edit, variant.setup.sides[1]
     place, value = json.loads(content)
     change = moved_in_words(str(value))
-    if name == SCALED:
+    if name == UPDATE_SCALE:
         change = f"{_PARTS[place.partition('|')[0]]}times {value:.4g}"
     return ExperimentResult(
         summary=(
@@ -98,7 +101,7 @@ def _result(variant: Variant, candidate: Candidate, folder: Path) -> ExperimentR
         ),
         after=candidate.after,
         details=(f"the update {change}",),
-        identity=None if name == SCALED else _MISPLACED,
+        identity=None if name == UPDATE_SCALE else _MISPLACED,
     )
 
 
