@@ -62,7 +62,7 @@ def _of_token(shape: _Pass, far: int, _router: nn.Module, _inputs: Any, output: 
     logits_NE, weights_NK, ids_NK = _answer(output)
     if not shape.shape or ids_NK.shape[0] != shape.shape[0] * shape.shape[1]:
         raise InapplicableError("these routers do not see all tokens of a pass in order")
-    moved_NK = ids_NK.unflatten(0, shape.shape).roll(far, 1).flatten(0, 1)
+    moved_NK = ids_NK.view(*shape.shape, -1).roll(far, 1).flatten(0, 1)
     return logits_NE, weights_at(logits_NE, weights_NK, ids_NK, moved_NK), moved_NK
 
 

@@ -67,8 +67,8 @@ class ExpertReplay(Cause):
         found = shift_of(experiments.with_routes(variant).tokens)
         if found is None:
             return None
-        facts = {"axis": found.axis, "far": found.far, "share": found.share}
-        return Hypothesis(0.95, facts | {"in_place": found.in_place})
+        facts: dict[str, float | str] = {"axis": found.axis, "far": found.far}
+        return Hypothesis(0.95, facts | {"share": found.share, "in_place": found.in_place})
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis

@@ -10,9 +10,11 @@ from itertools import combinations
 from pathlib import Path
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
+from grpodoctor.probe.attribution.causes.weights.partial_update import SPARSE
 from grpodoctor.probe.attribution.edits import EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch
+from grpodoctor.probe.attribution.search.random_part import is_random_part
 from grpodoctor.probe.attribution.tensors import (
     UPDATE_EDITS,
     UPDATE_MOVED,
@@ -72,8 +74,12 @@ class WeightUpdate(Cause):
         )
         if not found:
             return None
-        results = [_result(variant, *each) for each in sorted(found, key=_gap_after)]
-        return replace(results[0], alternatives=tuple(results[1:]))
+        ranked = sorted(found, key=_gap_after)
+        first, *others = (_result(variant, *each) for each in ranked)
+        best = ranked[0][0]
+        if is_random_part(experiments, variant, best.edit, best.after):
+            first = _as_random_part(first, best)
+        return replace(first, alternatives=tuple(others))
 
 
 def _families(moves: tuple[str, ...], folder: Path) -> list[EditFamily]:
@@ -102,6 +108,21 @@ def _result(variant: Variant, candidate: Candidate, folder: Path) -> ExperimentR
         after=candidate.after,
         details=(f"the update {change}",),
         identity=None if name == UPDATE_SCALE else _MISPLACED,
+    )
+
+
+def _as_random_part(result: ExperimentResult, best: Candidate) -> ExperimentResult:
+    """The result under the name of what explains the rest, too, which no edit can show."""
+    share = json.loads(best.edit[1])[1]
+    return replace(
+        result,
+        summary=(
+            f"{result.summary}; the rest is as large, and at the same tokens, as with a random "
+            f"{share:.2g} of the elements of the update"
+        ),
+        confidence="likely",
+        details=(*result.details, f"a random {share:.2g} of the elements arrived"),
+        identity=SPARSE,
     )
 
 
