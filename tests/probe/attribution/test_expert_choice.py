@@ -85,6 +85,9 @@ def test_only_a_bias_moves_each_expert_in_one_direction() -> None:
     for size in (0.05, 0.3):
         assert not is_one_way(tokens(chosen(SCORES + NUMBERS.normal(0, size, SCORES.shape)), plain))
     assert not is_one_way(tokens(plain, plain))
+    few = chosen(SCORES)
+    few[:20] = chosen(SCORES + BIAS)[:20]
+    assert not is_one_way(tokens(few, plain))
 
 
 class _Learner:
@@ -109,5 +112,16 @@ def test_biases_are_fitted_to_the_experts_alone() -> None:
     assert after is not None
     assert before.tokens.flipped_N.mean() > 0.5
     assert after.tokens.flipped_N.mean() < 0.01
-    assert learner.passes <= 70
+    assert fit.held_out < 0.05
+    assert learner.passes <= 80
     assert "router" in fit.in_words()[0]
+
+
+def test_biases_that_do_not_hold_in_other_prompts_are_none() -> None:
+    """Each half of the prompts has a bias of its own."""
+    odd = (np.repeat(np.arange(ROWS), LENGTH) % 2 == 1)[:, None, None]
+    sampler = chosen(SCORES + np.where(odd, -BIAS, BIAS))
+    before = SimpleNamespace(
+        setup=SimpleNamespace(edits=()), tokens=tokens(sampler, chosen(SCORES))
+    )
+    assert Fit(_Learner(), before).run() is None  # type: ignore[arg-type]

@@ -88,5 +88,7 @@ def _spread(values_M: Floats) -> float:
 
 def _correlation(one_N: Floats, other_N: Floats) -> float:
     """The correlation of ranks; 0 where one is constant."""
-    ranks = [np.argsort(np.argsort(each)).astype(np.float64) for each in (one_N, other_N)]
-    return float(np.corrcoef(*ranks)[0, 1]) if one_N.size > 1 else 0.0
+    if one_N.size < 2:
+        return 0.0
+    one, other = (np.argsort(np.argsort(each)).astype(np.float64) for each in (one_N, other_N))
+    return float(np.corrcoef(one, other)[0, 1])

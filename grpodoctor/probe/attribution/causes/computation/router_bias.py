@@ -23,10 +23,14 @@ _ONE_WAY = 0.5
 """Smallest share of a layer's flips by which experts gain or lose on balance. A bias moves all of
 an expert's flips in one direction; other changes move them in both."""
 _FEWEST = 64
+_PER_EXPERT = 4
+"""Flips for each expert of the layer: a few are in one direction by chance, and any bias fits."""
 _ROUNDS = 48
 _FIRST = 0.02
 """Largest change of a bias in the first round."""
 _POLISHINGS = 16
+_HELD_OUT = 0.25
+"""Largest share of the flips that may remain in prompts to which nothing was fitted."""
 _MOST = 0.25
 """Largest change of a bias in a round."""
 _WORSE = 5
@@ -36,7 +40,8 @@ _WORSE = 5
 class RouterBias(Cause):
     """Proven by a learner whose biases were fitted to the reported experts, and which then agrees.
 
-    The fit uses the experts alone. The log-probabilities, which decide, are no part of it.
+    The fit uses the experts of every second prompt alone. The log-probabilities, and all of the
+    other prompts, decide.
     """
 
     id = "router-bias"
@@ -72,19 +77,19 @@ class RouterBias(Cause):
             return None
         side, other = variant.setup.sides
         who = "a reference engine" if variant.setup.swapped else f"the {other}"
-        before_share, share = (
-            float(each.flipped_N.mean()) for each in (fitted.tokens, after.tokens)
-        )
+        before, left = fitted.tokens.flipped_N.mean(), fitted.held_out
         return ExperimentResult(
             summary=(
-                f"with a bias of each router that was fitted to the {side}'s experts, "
-                f"{share:.1%} instead of {before_share:.1%} of the tokens have other experts, and "
+                f"with a bias of each router that was fitted to the {side}'s experts in every "
+                f"second prompt, {left:.1%} instead of {before:.1%} of the other prompts' tokens "
+                "have other experts; fitted to all, "
                 f"{who} {agreement(variant, after)} the {side}: k3 falls from {variant.gap:.2g} to "
                 f"{after.gap:.2g} nats per token"
             ),
             after=after,
             details=fitted.in_words(),
-            figures={"flipped": share},
+            figures={"flipped": left},
+            is_conclusive=True,
         )
 
 
@@ -108,7 +113,8 @@ def is_one_way(tokens: Tokens) -> bool:
             one[known_N][:, layers[0]].tolist(), other[known_N][:, layers[0]].tolist(), strict=True
         )
     )
-    return float(np.abs(counts).sum()) >= 2 * _ONE_WAY * moved
+    is_enough = moved >= _PER_EXPERT * (int(max(one.max(), other.max())) + 1)
+    return is_enough and float(np.abs(counts).sum()) >= 2 * _ONE_WAY * moved
 
 
 def _counts(experts_NLK: np.ndarray, layer: int, experts: int = 4096) -> Floats:
@@ -131,8 +137,11 @@ class Fit:
         largest = max(int(each.max()) for each in ids if each is not None)
         known = experiments.case.learner_facts.settings.get("experts")
         self._experts = max(known if isinstance(known, int) else 0, largest + 1)
-        self._known_N = self.tokens.routed_N & self.tokens.finite_N
+        is_fitted_N = self.tokens.prompt_B[self.tokens.rows_N] % 2 == 0
+        self._known_N = self.tokens.routed_N & self.tokens.finite_N & is_fitted_N
         self._best: tuple[float, Variant, Floats] | None = None
+        self.held_out = 1.0
+        """Share of the other prompts' tokens with other experts after the fit."""
 
     def run(self) -> Variant | None:
         """The variant with the biases under which fewest tokens have other experts.
@@ -154,7 +163,26 @@ class Fit:
             step_LE = self._next_step(step_LE, new_LE - gradient_LE, new_LE)
             gradient_LE = new_LE
         self._polish()
+        return self._with_all_prompts()
+
+    def _with_all_prompts(self) -> Variant | None:
+        """The variant after the other prompts, which confirm the fit, were added to it."""
+        if self._best is None:
+            return None
+        self.held_out = self._flipped_elsewhere(self._best[1].tokens)
+        if self.held_out > _HELD_OUT * self._flipped_elsewhere(self.tokens):
+            return None
+        self._known_N = self.tokens.routed_N & self.tokens.finite_N
+        _, after, bias_LE = self._best
+        self._best = None
+        self._is_better(after, bias_LE)
+        self._polish()
         return self._best[1] if self._best else None
+
+    def _flipped_elsewhere(self, tokens: Tokens) -> float:
+        """Share of the tokens with other experts in the prompts to which nothing is fitted."""
+        at_N = tokens.routed_N & tokens.finite_N & ~self._known_N
+        return float(tokens.flipped_N[at_N].mean()) if at_N.any() else 0.0
 
     def _polish(self) -> None:
         """Smaller and smaller steps from the best biases: the last flips need exact numbers."""
