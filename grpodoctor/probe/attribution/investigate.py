@@ -417,10 +417,9 @@ class _Investigation(Explanation):
     def _hypotheses(self, variant: Variant, *, peels: bool) -> Iterator[tuple[Cause, Hypothesis]]:
         quiet, edits = self.tests.is_quiet(variant), self.tries_edits
         found = hypotheses(self.experiments, variant, peels=peels, quiet=quiet, with_edits=edits)
-        # After the cheap causes, and before hundreds of edits are tried.
-        return (
-            pair for pair in found if not pair[0].repeats or not is_own(self.experiments, variant)
-        )
+        # After the cheap causes, and before hundreds of edits or prompts are tried.
+        sides = self.experiments, variant
+        return (pair for pair in found if not (pair[0].needs_steady and is_own(*sides)))
 
     def _results(
         self, cause: Cause, variant: Variant, hypothesis: Hypothesis, least: float | None = None

@@ -9,10 +9,17 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
-from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, EditFamily
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.causes.weights.partial_update import SPARSE
+from grpodoctor.probe.attribution.edits import (
+    UPDATE_EDITS,
+    UPDATE_MOVED,
+    UPDATE_SCALE,
+    EditFamily,
+)
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch
+from grpodoctor.probe.attribution.search.random_part import is_random_part
 from grpodoctor.probe.attribution.tensors import (
     layer_of,
     of_each_checkpoint,
@@ -20,15 +27,13 @@ from grpodoctor.probe.attribution.tensors import (
     updated_checkpoints,
 )
 from grpodoctor.probe.attribution.update_causes import (
-    MOVED,
     PARTS,
-    SCALED,
     UPDATE,
+    identity_of_update,
     moved_in_words,
 )
 from grpodoctor.probe.attribution.variant import Variant
 
-_USED = frozenset({MOVED, SCALED, OTHER_WEIGHTS, "weights_until"})
 _FACTORS = (-1.0, 0.25, 0.5, 0.75, 1.5, 2.0, 4.0)
 _MOST_MOVES = 192
 """Moves up to which each layer is tried alone, too."""
@@ -38,15 +43,15 @@ class WeightUpdate(Cause):
     """Proven by adding the update since another checkpoint to other tensors of the learner."""
 
     id = "weight-update"
-    title = UPDATE[SCALED].title.format(side="sampler")
-    remedies = (UPDATE[SCALED].remedy,)
+    title = UPDATE[UPDATE_SCALE].title.format(side="sampler")
+    remedies = (UPDATE[UPDATE_SCALE].remedy,)
     is_surrogate = True
     uses_other_files = True
     least = 0.5
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """There is another checkpoint, and a learner that can compute with both."""
-        used = any(name in _USED for name, _ in variant.setup.edits)
+        used = any(name in UPDATE_EDITS for name, _ in variant.setup.edits)
         takes = not used and takes_other_weights(experiments, variant)
         return Hypothesis(0.48) if takes else None
 
@@ -65,14 +70,20 @@ class WeightUpdate(Cause):
         )
         if not found:
             return None
-        results = [_result(variant, *each) for each in sorted(found, key=_gap_after)]
-        return replace(results[0], alternatives=tuple(results[1:]))
+        ranked = sorted(found, key=_gap_after)
+        first, *others = (_result(variant, *each) for each in ranked)
+        best = ranked[0][0]
+        if is_random_part(experiments, variant, best.edit, best.after):
+            first = _as_random_part(first, best)
+        return replace(first, alternatives=tuple(others))
 
 
 def _families(moves: tuple[str, ...], folder: Path) -> list[EditFamily]:
     """The update since a checkpoint with each factor in each part, and with each move."""
-    scaled = [EditFamily(SCALED, _FACTORS, "number", 1.0, f"{part}|{folder}") for part in PARTS]
-    return [*scaled, EditFamily(MOVED, moves, "choice", None, str(folder))]
+    scaled = [
+        EditFamily(UPDATE_SCALE, _FACTORS, "number", 1.0, f"{part}|{folder}") for part in PARTS
+    ]
+    return [*scaled, EditFamily(UPDATE_MOVED, moves, "choice", None, str(folder))]
 
 
 def _gap_after(found: tuple[Candidate, Path]) -> float:
@@ -83,7 +94,7 @@ def _result(variant: Variant, candidate: Candidate, folder: Path) -> ExperimentR
     (name, content), side = candidate.edit, variant.setup.sides[1]
     place, value = json.loads(content)
     change = moved_in_words(str(value))
-    if name == SCALED:
+    if name == UPDATE_SCALE:
         change = f"{PARTS[place.partition('|')[0]]}times {value:.4g}"
     return ExperimentResult(
         summary=(
@@ -92,13 +103,26 @@ def _result(variant: Variant, candidate: Candidate, folder: Path) -> ExperimentR
         ),
         after=candidate.after,
         details=(f"the update {change}",),
-        identity=None if name == SCALED else _MISPLACED,
+        identity=None if name == UPDATE_SCALE else _MISPLACED,
     )
 
 
-_MISPLACED = Identity(
-    UPDATE[MOVED].id, UPDATE[MOVED].title.format(side="sampler"), (UPDATE[MOVED].remedy,)
-)
+def _as_random_part(result: ExperimentResult, best: Candidate) -> ExperimentResult:
+    """The result under the name of what explains the rest, too, which no edit can show."""
+    share = json.loads(best.edit[1])[1]
+    return replace(
+        result,
+        summary=(
+            f"{result.summary}; the rest is as large, and at the same tokens, as with a random "
+            f"{share:.2g} of the elements of the update"
+        ),
+        confidence="likely",
+        details=(*result.details, f"a random {share:.2g} of the elements arrived"),
+        identity=SPARSE,
+    )
+
+
+_MISPLACED = identity_of_update(UPDATE_MOVED)
 
 
 def moves_of(names: Iterable[str]) -> list[str]:
