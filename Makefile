@@ -119,7 +119,7 @@ kills: venv  ## kill 100 trainings, writers and both at random moments; compare 
 pictures: venv  ## capture the terminal pictures of the README; needs tmux and chromium
 	$(BIN)/python -m tests.benchmarks.pictures
 
-probe-grid: venv venv-vllm  ## run the grid of docs/probe.md: vLLM against real learners, half an hour
+probe-grid: venv venv-vllm  ## run the grid of docs/probe-results.md: vLLM against real learners, half an hour
 	$(BIN)/python -m tests.benchmarks.probe_grid
 
 SEED ?= 1

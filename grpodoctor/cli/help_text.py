@@ -34,7 +34,7 @@ def describe(parameter: Any) -> None:
 
 
 def without_negative_flags(parameters: list[Any]) -> None:
-    """Name `--no-flag` in the text of `--flag`, since a column of its own would be cut.
+    """Name `--no-flag` in the text of `--flag`, since a separate column would be cut.
 
     The command line is not parsed any more when its help is shown.
     """

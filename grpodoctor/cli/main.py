@@ -63,6 +63,9 @@ _TEXTS_WITH_PATHS = frozenset({"paths", "run", "model"})
 _LOG_NAMES = frozenset({"log_format", "framework"})
 """Text parameters that name a framework or the format of a log."""
 
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+"""The error of a wrong command line, of click or of typer's copy of it."""
+
 _COLLECT_EVERY = 100_000
 """Objects created between two runs of the garbage collector; more than `check` of a log creates."""
 _NARROWEST = 20
@@ -200,6 +203,12 @@ class _LazyCommands(_FewConversions, TyperGroup):
                 return super().invoke(ctx)
             finally:
                 sys.stdout.flush()
+        except _USAGE_ERROR as error:
+            from grpodoctor.cli.usage_error import usage_error
+
+            refusal = usage_error(error, f"{ctx.command_path} {ctx.invoked_subcommand}")
+            _complain(refusal)
+            raise typer.Exit(refusal.exit_code) from None
         except GrpodoctorError as error:
             _complain(error)
             raise typer.Exit(error.exit_code) from None

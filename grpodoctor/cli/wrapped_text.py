@@ -43,7 +43,7 @@ def wrapped(text: str, width: int) -> str:
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Paragraphs of prose, whose lines are joined; each other line is a block of its own."""
+    """Paragraphs of prose, whose lines are joined; each other line is a separate block."""
     block: list[str] = []
     for line in lines:
         if block and not (_is_prose(line) and _is_prose(block[-1]) and _continues(block, line)):

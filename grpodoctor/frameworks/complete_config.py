@@ -11,6 +11,7 @@ from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.knob_mapping import KnobTable, OutOfRange
 from grpodoctor.frameworks.launch_command import FRAMEWORK_KEY, LIKELY_FRAMEWORK_KEY
 from grpodoctor.frameworks.misspelt_keys import misspelt_keys
+from grpodoctor.frameworks.package_settings import package_settings
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.frameworks.run_config import flattened
 from grpodoctor.frameworks.training_method import other_method
@@ -68,7 +69,7 @@ def complete_config(
         _certain_defaults(table, settings),
         table.out_of_range(settings),
         other_method(framework.name, settings),
-        misspelt_keys(settings, table.all_keys),
+        misspelt_keys(settings, table.all_keys | package_settings(framework.name)),
     )
 
 

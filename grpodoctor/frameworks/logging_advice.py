@@ -19,6 +19,8 @@ _FROM_REWARDS = (
     "groups/effective_rate",
     "groups/reward_std",
     "groups/duplicate_rate",
+    "groups/equal_text_variance",
+    "groups/other_text_variance",
     "reward/std",
 )
 """Further metrics that follow from the texts and the rewards of a dump."""

@@ -171,8 +171,8 @@ def _is_hydra(file: Path) -> bool:
 def read_file(path: Path) -> Mapping[str, Any]:
     """The settings in a JSON, YAML or TOML file, or of the commands in a shell script.
 
-    A YAML file may name others beside it under `defaults`, as those of NeMo RL and Hydra do: their
-    settings hold where its own do not. A name of no readable config is ignored.
+    A YAML file of NeMo RL or Hydra may name other files under `defaults`: it inherits the settings
+    that it does not set. A name of no readable config is ignored.
 
     Raises:
         ConfigError: if the file is missing, too large, or in none of these formats.

@@ -64,7 +64,7 @@ _OF_GRPO: Mapping[str, tuple[str, ...]] = {
     "trl": ("num_generations", "scale_rewards", "num_iterations", "reward_weights", "epsilon",
             "generation_batch_size", "trl.num_generations"),
 }  # fmt: skip
-"""By framework: keys of which no config of DPO or supervised fine-tuning has any."""
+"""By framework: keys that only configs of RL have, and none of DPO or supervised fine-tuning."""
 
 _BY_SECTION: Mapping[str, Mapping[str, str]] = {
     "nemo-rl": {

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from grpodoctor.errors import DataError
 from grpodoctor.hooks.guard import Guard
 from grpodoctor.measure.experts import ExpertBatch, churn_readings, expert_readings
-from grpodoctor.vocabulary.values import Mean, Reading
+from grpodoctor.vocabulary.values import Reading
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -91,18 +91,6 @@ class Routing:
             DataError: if the two are not of the same number of tokens, layers and experts.
         """
         return churn_readings(earlier.used_NLK, self.used_NLK, between=between)
-
-    def changed_share(self, earlier: Routing) -> float:
-        """The share of experts that differ from an earlier pass over the same tokens, 0 to 1.
-
-        Args:
-            earlier: routing of the same tokens.
-
-        Raises:
-            DataError: if the two are not of the same number of tokens, layers and experts.
-        """
-        reading = self.churn(earlier)["experts/churn_update"]
-        return reading.value if isinstance(reading, Mean) else 0.0
 
 
 class RouterWatch:

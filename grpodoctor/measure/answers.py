@@ -7,11 +7,12 @@ in a wrong order and inverted labels break this, and may leave the mean reward a
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from grpodoctor.measure.batch import Floats, RolloutBatch
-from grpodoctor.measure.final_answer import find_final, same_answer
+from grpodoctor.measure.final_answer import find_final, has_box, same_answer
 from grpodoctor.support.arrays import np
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
 
@@ -26,6 +27,8 @@ _LONGEST_ANSWER = 100
 _TAIL = 400
 """Last characters of a response that are searched for a number."""
 _NUMBER = re.compile(r"-?\d(?:[\d,]*\d)?(?:\.\d+)?")
+_OPERATORS = frozenset("0123456789+-*/^\N{MULTIPLICATION SIGN}\N{DIVISION SIGN}")
+"""Characters before a number that make it a part of an expression."""
 _MOST_VALUES = 2
 """Values of a reward that only tells right from wrong."""
 
@@ -33,8 +36,9 @@ _MOST_VALUES = 2
 def answer_matches(texts: Sequence[str], references: Sequence[str]) -> NDArray[np.float64]:
     """Whether each response ends in its reference answer: 1, 0, or NaN where that is unknown.
 
-    A marked answer is compared as it is. Without a mark, the last number of the response is
-    compared with a reference that is a number, and the whole response with any other one.
+    An answer in a box, or a word after `#`, is compared as it is. Otherwise the last number of the
+    response is compared with a reference that is a number. A number at the end of an expression is
+    no answer, and free text may state one in any words.
     """
     return np.array(list(map(_matches, texts, references)), np.float64)
 
@@ -44,12 +48,19 @@ def _matches(text: str, reference: str) -> float:
     if not expected or len(expected) > _LONGEST_ANSWER:
         return np.nan
     answer, marked = find_final(text)
-    if marked or answer == expected:
-        return float(same_answer(answer, expected))
+    if same_answer(answer, expected):
+        return 1.0
+    if has_box(text) or (marked and len(answer.split()) == 1):
+        return 0.0
     if _NUMBER.fullmatch(expected) is None:
-        return np.nan  # free text may state the answer in any words
-    numbers = _NUMBER.findall(text[-_TAIL:])
-    return float(bool(numbers) and same_answer(numbers[-1], expected))
+        return np.nan
+    tail = text[-_TAIL:]
+    last = deque(_NUMBER.finditer(tail), maxlen=1)
+    if not last:
+        return 0.0
+    if tail[: last[0].start()].rstrip()[-1:] in _OPERATORS:
+        return np.nan
+    return float(same_answer(last[0][0], expected))
 
 
 def answers_of(batch: RolloutBatch) -> dict[str, Reading]:

@@ -211,11 +211,7 @@ def advice_for(
     readings |= {name: float(each) for name, each in facts.items() if not isinstance(each, str)}
     change = remedy.tuned(remedy.change(knobs), readings)
     usual = change or _usual_change(remedy, knobs)
-    obstacle = remedy.obstacle(knobs, readings) or _why_done(usual, framework)
-    obstacle = obstacle or _why_superfluous(remedy, usual, knobs, framework)
-    if not usual and not remedy.how:
-        obstacle = obstacle or _why_replaced(remedy, knobs, framework)
-    if obstacle:
+    if obstacle := _obstacle(remedy, usual, knobs, readings, framework):
         in_force = _already_set(remedy, knobs, framework) if _is_in_force(remedy, knobs) else ()
         return replace(_advice(remedy, model, obstacle=obstacle), already_set=in_force)
     condition, is_conditional = _condition(remedy, knobs, readings)
@@ -243,6 +239,32 @@ def advice_for(
         already_set=() if unknown else _already_set(remedy, knobs, framework),
         has_instructions=bool(remedy.how) or (bool(unknown) and not is_known),
     )
+
+
+def _obstacle(
+    remedy: Remedy,
+    usual: Mapping[str, Setting],
+    knobs: Mapping[str, Setting],
+    readings: Readings,
+    framework: str,
+) -> str:
+    """Why a remedy cannot help the run; empty if it may help.
+
+    Args:
+        remedy: the remedy.
+        usual: its change of settings.
+        knobs: the run's settings, with those that the remedy assumes.
+        readings: the run's recent readings.
+        framework: the framework of the settings.
+    """
+    reason = (
+        remedy.obstacle(knobs, readings)
+        or _why_done(usual, framework)
+        or _why_superfluous(remedy, usual, knobs, framework)
+    )
+    if reason or usual or remedy.how:
+        return reason
+    return _why_replaced(remedy, knobs, framework)
 
 
 def _with_assumed(

@@ -37,7 +37,7 @@ class ChannelSettings:
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
-    """Which findings are sent, how often, and where."""
+    """The findings to send, how often, and where."""
 
     min_severity: Severity = "warning"
     rule_minutes: float = 60.0

@@ -12,6 +12,7 @@ from grpodoctor.frameworks.run_config import flattened, read_file
 from grpodoctor.frameworks.training_method import other_method
 from grpodoctor.frameworks.written_settings import SettingLine
 from grpodoctor.monitor.advice import advice_for
+from grpodoctor.preflight.inputs.reward_weights import reward_weights
 from grpodoctor.preflight.inputs.stop_strings import stop_strings
 from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.preflight.results.preflight_results import PreflightFinding, UnfinishedCheck
@@ -37,6 +38,8 @@ class ConfigResults:
     """The knobs and facts that the config contains."""
     stop_strings: tuple[str, ...] = ()
     """Texts at which a response ends, and which the engine cuts off."""
+    reward_weights: tuple[tuple[str, float], ...] = ()
+    """Name and weight of each reward function."""
 
 
 def check_config(
@@ -85,6 +88,7 @@ def check_config(
         framework=framework.name,
         settings=result.settings,
         stop_strings=stop_strings(settings),
+        reward_weights=reward_weights(settings),
     )
 
 

@@ -92,6 +92,8 @@ class PreflightContext:
     """The knobs and facts that the run's config contains."""
     stop_strings: tuple[str, ...] = ()
     """Texts of the run's config at which a response ends, and which the engine cuts off."""
+    reward_weights: tuple[tuple[str, float], ...] = ()
+    """Name and weight of each reward function of the run's config."""
     answer_column: str = ""
     """The column of answers, if the user names it."""
     held_out: tuple[PromptRow, ...] = ()

@@ -180,6 +180,7 @@ def _open_context(
             framework=config.framework,
             run_config=config.settings,
             stop_strings=config.stop_strings,
+            reward_weights=config.reward_weights,
             settings=request.settings.completed_by(config.settings),
             reward=reward,
             templates=request.templates,

@@ -230,7 +230,7 @@ class Measurement:
     def _scores_of_own(
         self, sampler: EngineSpec, job: SampleJob, sampled: Path, facts: EngineFacts
     ) -> JobResult:
-        """A sampler's scores of its own responses, under the processing that it reported."""
+        """A sampler's scores of the responses that it drew, under the reported processing."""
         edits = reported_edits(job.sampling, facts)
         if edits and not sampler.kind.can_alter:
             names = ", ".join(name for name, _ in edits)

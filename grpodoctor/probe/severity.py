@@ -25,7 +25,7 @@ QUIET = 4.0
 doubles it, and their kernels sum in different orders (`python -m tests.benchmarks attribution`)."""
 NEGLIGIBLE = 1e-4
 """Mean |Δp| below which a gap above rounding has no effect: a quarter of the gap of two healthy
-engines in bfloat16 (docs/probe.md)."""
+engines in bfloat16 (docs/probe-results.md)."""
 UNEXPLAINED = frozenset({"unknown", "computed-differently"})
 """Names of a gap above rounding that no experiment explains."""
 NUMERICAL_CAUSES = frozenset(

@@ -300,7 +300,7 @@ class Engine:
     def _replace_note(
         self, state: RuleState, note: Finding, sighting: Sighting, severity: Severity
     ) -> Iterator[Change]:
-        """End a note on an expected state where a fault follows, which has an onset of its own."""
+        """End a note on an expected state where a fault follows; the fault has a separate onset."""
         state.onset = state.recent[0].step
         yield self._resolve(state, replace(note, last_step=state.onset - 1))
         yield self._raise(state, sighting, severity)

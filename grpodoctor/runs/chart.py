@@ -46,7 +46,7 @@ class _Layout(NamedTuple):
     """What the chart keeps about a set of metrics, which is the same at most steps of a run."""
 
     fresh: frozenset[str]
-    """Those with a window."""
+    """The metrics with a window."""
     appends: tuple[Callable[[int, float], None], ...]
     """Adds a reading to the window of each metric; one without a window ignores it."""
 

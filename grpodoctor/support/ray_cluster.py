@@ -1,4 +1,4 @@
-"""A connection to a Ray cluster, with errors that say what to do."""
+"""A connection to a Ray cluster, with errors that name the remedy."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def printable(text: str, longest: int = 80) -> str:
 
 
 def plain(text: str, *, limit: int | None = None, lines: bool = False) -> str:
-    """Remove everything that controls a terminal or is invisible.
+    """Remove characters that control a terminal or are invisible.
 
     Args:
         text: any text.

@@ -10,6 +10,9 @@ from grpodoctor.errors import ConfigError
 _CLOSE = 0.6
 """Smallest `difflib` ratio of two similar names; suggestions below it mislead."""
 _MOST_LISTED = 30
+_MOST_NAMED = 3
+_MOST_RANKED = 10
+"""`difflib` ranks two swapped letters like any other name that shares all letters but one."""
 
 
 def near_names(name: str, known: Iterable[str], similarity: float = _CLOSE) -> list[str]:
@@ -17,8 +20,9 @@ def near_names(name: str, known: Iterable[str], similarity: float = _CLOSE) -> l
     known = list(known)
     by_folded = {candidate.lower().replace("_", "-"): candidate for candidate in reversed(known)}
     folded = name.strip().lower().replace("_", "-")
-    near = difflib.get_close_matches(folded, by_folded, n=3, cutoff=similarity)
-    return [by_folded[candidate] for candidate in near]
+    near = difflib.get_close_matches(folded, by_folded, n=_MOST_RANKED, cutoff=similarity)
+    near.sort(key=lambda candidate: sorted(candidate) != sorted(folded))  # swapped letters first
+    return [by_folded[candidate] for candidate in near[:_MOST_NAMED]]
 
 
 def as_spelled(name: str, known: Iterable[str]) -> str:

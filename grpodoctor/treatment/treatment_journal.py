@@ -7,7 +7,7 @@ continues its treatment. Other observers may treat the same run; what they did i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -66,22 +66,22 @@ class TreatmentJournal:
 
     def read_events(self, events: Iterable[Event]) -> None:
         """Take journal lines, old or new, and update the treatments that they concern."""
+        handlers: Mapping[str, Callable[[Event], None]] = {
+            "started": self._on_run_event,
+            "resumed": self._on_run_event,
+            "finished": self._on_run_event,
+            "treatment-proposed": self._on_proposed,
+            "treatment-scheduled": self._on_scheduled,
+            "treatment-applied": self._on_applied,
+            "treatment-refused": self._on_refused,
+            "treatment-kept": self._on_closed,
+            "treatment-undone": self._on_closed,
+            "treatment-forgotten": self._on_closed,
+            "treatment-stopped": self._on_stopped,
+        }
         for event in events:
-            if event.kind in {"started", "resumed", "finished"}:
-                self._on_run_event(event)
-            elif event.kind == "treatment-proposed":
-                self._on_proposed(event)
-            elif event.kind == "treatment-scheduled":
-                self._on_scheduled(event)
-            elif event.kind == "treatment-applied":
-                self._on_applied(event)
-            elif event.kind == "treatment-refused":
-                self._on_refused(event)
-            elif event.kind in {"treatment-kept", "treatment-undone", "treatment-forgotten"}:
-                self._on_closed(event)
-            elif event.kind == "treatment-stopped":
-                self.is_stopped = True
-                self._outbox.pop(STOP_ADVICE, None)
+            if handler := handlers.get(event.kind):
+                handler(event)
 
     def _on_run_event(self, event: Event) -> None:
         self._abandon(f"the run {event.kind} at step {event.step}", event.step)
@@ -90,6 +90,10 @@ class TreatmentJournal:
         if event.kind == "started":
             self._excluded.clear()
             self.history.clear()
+
+    def _on_stopped(self, _: Event) -> None:
+        self.is_stopped = True
+        self._outbox.pop(STOP_ADVICE, None)
 
     def _on_proposed(self, event: Event) -> None:
         """Continue the treatment of an earlier doctor, or of another observer."""

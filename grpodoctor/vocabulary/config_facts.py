@@ -43,7 +43,7 @@ CONFIG_FACTS: dict[str, Knob] = {
             1e9,
             integer=True,
         ),
-        Knob("sampler_apart", "The sampler runs as a server, on devices of its own."),
+        Knob("sampler_apart", "The sampler runs as a server, on separate devices."),
         Knob("max_prompt_length", "Longest prompt, in tokens.", 1, 1e9, integer=True),
         Knob(
             "context_length", "Longest prompt plus response of the sampler.", 1, 1e9, integer=True
@@ -77,6 +77,7 @@ CONFIG_FACTS: dict[str, Knob] = {
         Knob("adam_beta2", "Decay of Adam's average of squared gradients.", 0, 1),
         Knob("adam_epsilon", "What Adam adds to the root of the second moment.", 0, 1e9),
         Knob("epochs", "Passes over the prompts.", 0, 1e9),
+        Knob("shuffled_data", "The data loader shuffles the prompts."),
         Knob("sampler_batch_tokens", "Tokens of one pass of the sampler.", 1, 1e9, integer=True),
         Knob("chunked_prefill", "The sampler splits long prompts over several passes."),
         Knob("pretrained_model", "The run starts from a pretrained model."),

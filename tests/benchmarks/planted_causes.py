@@ -23,7 +23,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import planted_faults
 import planted_field
+import planted_reports
 import planted_truth
 import planted_unseen
 
@@ -44,13 +46,15 @@ class Plant:
     named: tuple[str, ...] = HEALTHY
     """Codes that name the cause; empty for a healthy run."""
     fault: str | None = None
-    """Function in `trials.faults`, `planted_unseen` or `planted_trl` that injects the cause."""
+    """Function in `trials.faults` or a module `planted_*` that injects the cause."""
     preset: str | None = None
     steps: int = 60
     with_config: bool = False
     """Whether the user gives the config of a TRL run; its log does not contain it."""
     must_harm: bool = False
     """Whether the cause counts only if the final policy is measurably worse for it."""
+    stops_at: int = 0
+    """Step at which the bundled trainer is stopped and resumed; 0 does not stop it."""
 
 
 def _reward(name: str) -> str:
@@ -63,6 +67,8 @@ _SHORT_EPOCHS = ("optimizer.updates_per_batch=64", "optimizer.epochs=16")
 _TOO_FAR = ("OPT006", "CLP001", "KLD001", "CFG050")
 _OFF = ("MIS001", "MIS003", "SYN001", "SYN002", "SYN003", "SYN008", "MIS004")
 _NO_REWARD = ("GRP002", "REW004", "GRP004")
+
+_COMPLETIONS = ("log_completions=true", "num_completions_to_print=0")
 
 BUNDLED: dict[str, Plant] = {
     "healthy": Plant(),
@@ -203,8 +209,12 @@ def train_bundled(plant: Plant, seed: int, run_dir: Path) -> None:
     from grpodoctor.trainer.loop import Trainer
 
     layers = [preset_of(plant.preset).settings] if plant.preset else []
-    fixed = (f"seed={seed}", f"steps={plant.steps}", *_SMALL)
-    trainer = Trainer(load_config(*layers, assignments=[*fixed, *plant.settings]), run_dir)
+    assignments = [f"seed={seed}", *_SMALL, *plant.settings]
+    if plant.stops_at:
+        first = load_config(*layers, assignments=[*assignments, f"steps={plant.stops_at}"])
+        Trainer(first, run_dir).run()
+    config = load_config(*layers, assignments=[*assignments, f"steps={plant.steps}"])
+    trainer = Trainer(config, run_dir, resume=plant.stops_at > 0)
     if plant.fault:
         _fault(plant.fault)(trainer)
     trainer.run()
@@ -216,11 +226,14 @@ def train_bundled(plant: Plant, seed: int, run_dir: Path) -> None:
 
 def _fault(name: str) -> Callable[[Any], None]:
     """The function that injects a cause; those of `planted_unseen` share names with others."""
+    if name.startswith(planted_reports.PREFIX):
+        return planted_reports.FAULTS[name.removeprefix(planted_reports.PREFIX)]
     if name.startswith(planted_field.PREFIX):
         return planted_field.FAULTS[name.removeprefix(planted_field.PREFIX)]
     if name.startswith(planted_unseen.PREFIX):
         return planted_unseen.FAULTS[name.removeprefix(planted_unseen.PREFIX)]
-    function: Callable[[Any], None] = getattr(faults, name)
+    owner = planted_faults if hasattr(planted_faults, name) else faults
+    function: Callable[[Any], None] = getattr(owner, name)
     return function
 
 
@@ -253,7 +266,7 @@ def plants() -> dict[str, tuple[Any, Plant]]:
         f"bundled/{name}": (train_bundled, plant) for name, plant in BUNDLED.items()
     }
     trl = {f"trl/{name}": (train_trl, Plant(*row)) for name, row in planted_trl.PLANTS.items()}
-    return runs | trl | _unseen() | _field()
+    return runs | trl | _unseen() | _field() | _reports()
 
 
 def _unseen() -> dict[str, tuple[Any, Plant]]:
@@ -287,13 +300,33 @@ def _field() -> dict[str, tuple[Any, Plant]]:
     return runs
 
 
+def _reports() -> dict[str, tuple[Any, Plant]]:
+    """The fourth set in two halves: runs with an even number are in half A."""
+    import planted_trl_reports
+
+    halves, runs = ("reported-a", "reported-b"), {}
+    for number, (name, case) in enumerate(planted_reports.CASES.items()):
+        own = case.fault and f"{planted_reports.PREFIX}{case.fault}"
+        plant = Plant(case.settings, case.codes, own, None, planted_reports.STEPS, must_harm=True)
+        runs[f"{halves[number % 2]}/{name}"] = (
+            train_bundled, replace(plant, stops_at=case.stops_at)
+        )  # fmt: skip
+    for number, (name, case) in enumerate(planted_trl_reports.CASES.items()):
+        steps = planted_trl_reports.STEPS
+        plant = Plant(case.settings, case.codes, case.fault, None, steps, case.with_config)
+        runs[f"{halves[number % 2]}-trl/{name}"] = (train_trl, replace(plant, must_harm=True))
+    return runs
+
+
 def train_missing(
-    names: Sequence[str], seeds: Sequence[int], out: Path
+    names: Sequence[str], seeds: Sequence[int], out: Path, *, completions: bool = False
 ) -> Iterator[tuple[str, int, Path]]:
     """Train the runs that are not there; yields the name, the seed and the folder of each run."""
     for name, (train, plant) in plants().items():
         if names and not any(part in name for part in names):
             continue
+        if completions and train is train_trl:
+            plant = replace(plant, settings=(*plant.settings, *_COMPLETIONS))  # noqa: PLW2901
         for seed in seeds:
             run_dir = out / name / f"seed-{seed}"
             if not run_dir.exists():
@@ -305,11 +338,16 @@ def train_missing(
 
 
 def results_of(
-    names: Sequence[str], seeds: Sequence[int], out: Path, *, examine_only: bool
+    names: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    examine_only: bool,
+    completions: bool = False,
 ) -> Iterator[tuple[str, list[Result]]]:
     """Train the missing runs and examine all."""
     if not examine_only:
-        deque(train_missing(names, seeds, out), maxlen=0)
+        deque(train_missing(names, seeds, out, completions=completions), maxlen=0)
     for name, (_, plant) in plants().items():
         if names and not any(part in name for part in names):
             continue
@@ -353,13 +391,22 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder in which runs are kept and reused")
     parser.add_argument("--examine-only", action="store_true", help="train nothing")
     parser.add_argument("--train-only", action="store_true", help="examine nothing")
+    parser.add_argument("--completions", action="store_true", help="TRL logs the responses too")
     options = parser.parse_args()
     out = options.out or Path(tempfile.mkdtemp(prefix="planted-"))
     if options.train_only:
-        for name, seed, run_dir in train_missing(options.names, options.seeds, out):
+        missing = train_missing(options.names, options.seeds, out, completions=options.completions)
+        for name, seed, run_dir in missing:
             print(f"{name}, seed {seed}: {planted_truth.read(run_dir):.3f}", flush=True)
         return
-    results = dict(results_of(options.names, options.seeds, out, examine_only=options.examine_only))
+    found = results_of(
+        options.names,
+        options.seeds,
+        out,
+        examine_only=options.examine_only,
+        completions=options.completions,
+    )
+    results = dict(found)
     print(*table(results), "", *totals(results), sep="\n")
 
 

@@ -14,6 +14,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.preflight.planted.cases import Case, Examined, examine
+from tests.preflight.planted.eighteenth_first import first_half as eighteenth_a
+from tests.preflight.planted.eighteenth_healthy import healthy_first as eighteenth_healthy_a
+from tests.preflight.planted.eighteenth_healthy import healthy_second as eighteenth_healthy_b
+from tests.preflight.planted.eighteenth_second import second_half as eighteenth_b
 from tests.preflight.planted.eighth_examination import eighth_faults, eighth_healthy
 from tests.preflight.planted.eleventh_examination import eleventh_faults, eleventh_healthy
 from tests.preflight.planted.examination import examination_faults, examination_healthy
@@ -83,6 +87,14 @@ _SETS = {
     "healthy, in the seventeenth examination, half A": tuple(seventeenth_healthy_a()),
     "planted in the seventeenth examination, half B": tuple(seventeenth_b()),
     "healthy, in the seventeenth examination, half B": tuple(seventeenth_healthy_b()),
+    "planted in the eighteenth examination, half A": tuple(
+        case for case in eighteenth_a() if case.named
+    ),
+    "healthy, in the eighteenth examination, half A": tuple(eighteenth_healthy_a()),
+    "planted in the eighteenth examination, half B": tuple(
+        case for case in eighteenth_b() if case.named
+    ),
+    "healthy, in the eighteenth examination, half B": tuple(eighteenth_healthy_b()),
 }
 
 

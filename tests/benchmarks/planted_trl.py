@@ -17,14 +17,14 @@ from typing import Any
 
 import planted_truth
 import torch
+from planted_faults import DIES_AT
 
 from grpodoctor.trials import rewards as sick_rewards
-from grpodoctor.trials.faults import DIES_AT
 
 Rewards = list[float | None]
 Reward = Callable[..., Rewards]
 
-BATCH, GROUP, LENGTH, PROMPTS = 64, 8, 24, 512
+BATCH, GROUP, LENGTH, PROMPTS, HELDOUT = 64, 8, 24, 512, 32
 
 _BASE: Mapping[str, Any] = {
     "per_device_train_batch_size": BATCH,
@@ -112,9 +112,11 @@ def train(settings: Sequence[str], fault: str | None, seed: int, steps: int, run
     chosen = dict(text.split("=", 1) for text in settings)
     task_settings = {key: chosen.pop(key) for key in [k for k in chosen if k.startswith("task.")]}
     import planted_trl_field
+    import planted_trl_reports
     import planted_trl_unseen
 
-    reward, later = chosen.pop("reward", "good"), (planted_trl_unseen, planted_trl_field)
+    reward = chosen.pop("reward", "good")
+    later = (planted_trl_unseen, planted_trl_field, planted_trl_reports)
     faults, functions = dict(FAULTS), dict(REWARDS)
     for module in later:
         faults |= module.FAULTS
@@ -123,8 +125,8 @@ def train(settings: Sequence[str], fault: str | None, seed: int, steps: int, run
     arguments = {**_BASE, **{key: json.loads(value) for key, value in chosen.items()}}
     run_dir.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:
-        model, rows = _prepare(Path(folder), seed, task_settings)
-        trainer = _trainer(model, rows, rewards, arguments, seed, steps, run_dir)
+        model, rows, heldout = _prepare(Path(folder), seed, task_settings)
+        trainer = _trainer(model, rows, heldout, rewards, arguments, seed, steps, run_dir)
         if fault:
             faults[fault](trainer)
         trainer.train()
@@ -134,8 +136,10 @@ def train(settings: Sequence[str], fault: str | None, seed: int, steps: int, run
     config.write_text(json.dumps(trainer.args.to_dict(), default=str), encoding="utf-8")
 
 
-def _prepare(folder: Path, seed: int, settings: Mapping[str, str]) -> tuple[Path, list[Any]]:
-    """Save the warm-started model with its tokenizer, and draw the prompts."""
+def _prepare(
+    folder: Path, seed: int, settings: Mapping[str, str]
+) -> tuple[Path, list[Any], list[Any]]:
+    """Save the warm-started model with its tokenizer; draw prompts and held-out prompts."""
     from grpodoctor.trainer.config.train_config import load_config
     from grpodoctor.trainer.data.loading import build_task
     from grpodoctor.trainer.model.policy import load_policy
@@ -152,7 +156,11 @@ def _prepare(folder: Path, seed: int, settings: Mapping[str, str]) -> tuple[Path
     model.save_pretrained(folder / "model")
     _save_tokenizer(folder / "model")
     problems = task.problems(random.Random(seed), PROMPTS)
-    return folder / "model", [{"prompt": p.prompt, "answer": p.answer} for p in problems]
+    return folder / "model", _rows(problems), _rows(task.heldout(HELDOUT))
+
+
+def _rows(problems: Sequence[Any]) -> list[Any]:
+    return [{"prompt": problem.prompt, "answer": problem.answer} for problem in problems]
 
 
 def _write_truth(trainer: Any, settings: Mapping[str, str], run_dir: Path) -> None:
@@ -183,6 +191,7 @@ def _save_tokenizer(folder: Path) -> None:
 def _trainer(
     model: Path,
     rows: list[Any],
+    heldout: list[Any],
     rewards: list[Reward],
     arguments: Mapping[str, Any],
     seed: int,
@@ -201,7 +210,11 @@ def _trainer(
     progress_bars_off()
     settings = GRPOConfig(str(run_dir), max_steps=steps, seed=seed, **arguments)
     trainer = GRPOTrainer(
-        str(model), reward_funcs=rewards, args=settings, train_dataset=Dataset.from_list(rows)
+        str(model),
+        reward_funcs=rewards,
+        args=settings,
+        train_dataset=Dataset.from_list(rows),
+        eval_dataset=Dataset.from_list(heldout) if settings.eval_strategy != "no" else None,
     )
     trainer.remove_callback(PrinterCallback)
     return trainer

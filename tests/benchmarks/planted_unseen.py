@@ -300,7 +300,7 @@ def _negative_entropy(trainer: Any) -> None:
 
 
 def _end_ignored(trainer: Any) -> None:
-    from grpodoctor.trials.faults import end_token_ignored
+    from planted_faults import end_token_ignored
 
     at_step(end_token_ignored)(trainer)
 

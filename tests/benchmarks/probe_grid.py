@@ -1,4 +1,4 @@
-"""The grid of docs/probe.md: real vLLM against real learners, with a dense model and a mixture.
+"""The grid of docs/probe-results.md: real vLLM, real learners, a dense model and a mixture.
 
 `make probe-grid` runs it (about half an hour on two cores) and writes a report to
 `probe-grid/dense` and to `probe-grid/moe`; an interrupted run resumes. It prints the figures of

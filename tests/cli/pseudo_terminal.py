@@ -15,7 +15,7 @@ import time
 
 _AGAIN = 3.0
 PATIENCE = 180.0
-"""Seconds to wait for a program that shares its cores with others; only a failing test needs them."""
+"""Seconds to wait for a program that shares its cores with others; only failures take as long."""
 _STYLES = re.compile(r"\x1b(?:\[[0-9;:]*(?:m|$)|$)")
 """Styles. One that is not complete yet ends the output; as text, it would vanish again."""
 

@@ -38,6 +38,23 @@ def test_a_value_of_another_option_names_that_option(arguments: str, remedy: str
     assert line.endswith(f"; {remedy}")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("check --fail-onn x", "no such option (--fail-onn); did you mean --fail-on?"),
+        ("check --zzz x", "no such option (--zzz); see: grpodoctor check --help"),
+        ("check", "missing argument 'PATHS'; see: grpodoctor check --help"),
+        ("check x --fail-on", "option '--fail-on' requires an argument; see: "),
+        ("rule A B", "got unexpected extra argument(s) (B); see: grpodoctor rule --help"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(arguments: str, message: str) -> None:
+    done = run(*arguments.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {message}")
+
+
 @pytest.mark.parametrize("name", ["json", "jsonl", "verl", "volcengine-verl", "generic", "NeMo-RL"])
 def test_a_framework_or_a_file_format_is_taken(name: str) -> None:
     done = run("check", "missing", "--format", name)

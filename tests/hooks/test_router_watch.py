@@ -211,7 +211,7 @@ def test_churn_between_two_passes() -> None:
     model = built(qwen3)
     watch = RouterWatch(model)
     before, again = watch.measure(tokens()), watch.measure(tokens())
-    assert again.changed_share(before) == 0
+    assert again.churn(before)["experts/churn_update"].value == 0
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
@@ -220,7 +220,8 @@ def test_churn_between_two_passes() -> None:
         len(set(a.tolist()) - set(b.tolist())) / K
         for a, b in zip(before.used_NLK.reshape(-1, K), after.used_NLK.reshape(-1, K), strict=True)
     ]
-    assert 0 < after.changed_share(before) == pytest.approx(np.mean(differing))
+    churn = after.churn(before)["experts/churn_update"].value
+    assert 0 < churn == pytest.approx(np.mean(differing))
     assert "experts/churn_engine" in after.churn(before, between="engine")
     with pytest.raises(DataError, match="cannot be compared"):
         after.churn(watch.measure(tokens(rows=1)))

@@ -1,4 +1,4 @@
-"""SGLang's own interface, with a fake server; docs/probe.md describes the real one."""
+"""SGLang's own interface, with a fake server; docs/probe-results.md describes the real one."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_a_report_of_many_findings_fits_on_one_screen(first: str, width: int) ->
     rendered = text.render(view_of(data_of(report_of(codes))), width=width)
     assert rendered.count("\n") <= SCREEN
     assert rendered.startswith("SICK  since step 40: ")
-    assert "Coverage: 60 of 90 rules could not run. 3 changes enable" in rendered
+    assert "Coverage: 60 rules could not run; 3 changes enable" in rendered
     assert f"CRITICAL  {first} {rule_of(first).name}" in rendered
     assert f"critical  {codes[1]} " in rendered.replace("CRITICAL", "critical")
     assert "(--verbose explains them)" in rendered
@@ -282,11 +282,23 @@ def test_a_sick_run_always_has_something_to_type(code: str, framework: str) -> N
 def test_the_first_remedy_without_settings_leaves_its_command() -> None:
     (command,) = first_steps(report_of(["GRP002"]))
     assert command.copyable
-    assert command.text == (
-        "grpodoctor preflight --model DIR --prompts FILE --reward FILE.py:FUNCTION"
-    )
+    assert command.text == "grpodoctor preflight --prompts FILE --reward FILE.py:FUNCTION"
     (probe,) = first_steps(report_of(["KLD003"]))
     assert probe.text.startswith("grpodoctor probe --sampler transformers:Qwen/Qwen3-4B ")
+
+
+def test_a_note_that_the_verdict_states_is_not_stated_twice() -> None:
+    report = report_of(["LEN003", "REW004"], symptoms=0)
+    first, second = (
+        replace(one, cause=replace(one.cause, severity="info", summary=f"{SUMMARY} {number}."))
+        for number, one in enumerate(report.diagnosis.problems)
+    )
+    verdict = Verdict("healthy", f"no fault, but note LEN003: {SUMMARY} 0.", readings=50)
+    diagnosis = replace(report.diagnosis, verdict=verdict, problems=(first, second))
+    rendered = text.render(view_of(data_of(replace(report, diagnosis=diagnosis))), width=400)
+    assert rendered.count(f"{SUMMARY} 0") == 1
+    assert "LEN003 length-near-limit, since step 40: see the verdict." in rendered
+    assert f"REW004 constant-reward, since step 40: {SUMMARY} 1." in rendered
 
 
 @pytest.mark.parametrize(("code", "tests_it"), [("REW006", True), ("GRP001", False)])

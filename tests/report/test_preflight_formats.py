@@ -89,3 +89,17 @@ def test_the_name_of_a_skipped_check_stays_on_one_line(width):
         assert f"{check.code} {check.name}" in printed
     assert "FILE.py:FUNCTION" in printed, "a value to type is never broken"
     assert max(map(len, printed.splitlines())) <= width
+
+
+def test_text_has_one_line_for_the_checks_that_one_input_enables() -> None:
+    without_model = [
+        UnfinishedCheck(f"DAT10{number}", "template", "no model was given", "pass --model DIR")
+        for number in range(1, 5)
+    ]
+    other = UnfinishedCheck("DAT128", "held-out-differs", "no held-out prompts", "add --held-out")
+    view = view_of(replace(FINISHED, skipped=(other, *without_model), failed=()))
+    printed = text.render(view, width=120)
+    assert "DAT101 and 3 more" in printed
+    assert "DAT102" not in printed.partition("Skipped")[2]
+    assert printed.index("DAT101 and 3 more") < printed.index("DAT128 held-out-differs")
+    assert all(check.code in html.render(view) for check in without_model)

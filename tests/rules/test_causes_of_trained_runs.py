@@ -6,7 +6,8 @@ import pytest
 
 from tests.rules.scenario import Curve, Patient, every, noisy, ramp, steps
 
-LENGTH, REWARD, ACCURACY = "length/mean", "reward/mean", "accuracy/train"
+LENGTH, CUT = "length/mean", "length/truncated_rate"
+REWARD, ACCURACY = "reward/mean", "accuracy/train"
 HELDOUT, ENTROPY, KL = "accuracy/heldout", "entropy/mean", "kl/reference/k3"
 WRONG, RIGHT = "groups/all_incorrect_rate", "groups/all_correct_rate"
 
@@ -43,6 +44,15 @@ def test_harder_prompts_lengthen_responses_and_held_out_evaluations_rise() -> No
     assert run(curves).finding("LEN006").active
     rising = {HELDOUT: every(5, noisy(ramp(0.4, 0.8, 110), 0.01, 3))}
     assert run({**curves, **rising}).findings("LEN006") == []
+
+
+def test_evaluations_that_turn_out_to_rise_end_a_warning_of_growing_truncation() -> None:
+    curves: dict[str, Curve] = {CUT: noisy(ramp(0.0, 0.14, 40, begin=20), 0.01, 1)}
+    assert run(curves, 110).finding("LEN002").severity == "warning"
+    rising = {HELDOUT: every(15, noisy(ramp(0.4, 0.8, 110), 0.01, 3))}
+    found = run({**curves, **rising}, 110).findings("LEN002")
+    assert [each.severity for each in found if each.active] == ["info"]
+    assert [each.severity for each in found if not each.active] == ["warning"]
 
 
 def test_a_loss_that_follows_the_advantages_shows_no_penalty() -> None:

@@ -21,6 +21,7 @@ from grpodoctor.trials.registry import trial_of
 from grpodoctor.trials.results import RESULT, Alarm, RunResult, failed
 from grpodoctor.trials.running import spec_of
 from grpodoctor.trials.trial import CONTROL, DISEASE, Arm
+from tests.benchmarks import planted_faults
 from tests.cli.in_process import run as grpodoctor
 
 PATIENCE = 120.0
@@ -114,7 +115,10 @@ def _kill_when_training(running, root):
 def test_a_run_whose_weights_become_nan_is_data(tmp_path, monkeypatch):
     trial = replace(trial_of("reward-constant"), disease=Arm(fault="weights_become_nan"))
     monkeypatch.setattr(running, "experiment_of", lambda _: trial)
-    monkeypatch.setattr(faults, "DIES_AT", 2)
+    monkeypatch.setattr(
+        faults, "weights_become_nan", planted_faults.weights_become_nan, raising=False
+    )
+    monkeypatch.setattr(planted_faults, "DIES_AT", 2)
     spec = spec_of(trial, DISEASE, 1, 5)
     result = running.train(spec, tmp_path)
     assert (result.status, result.reason) == ("done", "")

@@ -151,4 +151,4 @@ DEFAULTS: Settings = {
     "aggregation": "token-mean",
     "old_logprobs": "sampler",
 }
-"""Of areal/api/cli_args.py."""
+"""Defaults of areal/api/cli_args.py."""

@@ -98,4 +98,4 @@ DEFAULTS: Settings = {
     "advantage": "centred",
     "correction": "tis_token",
 }
-"""Of open_instruct/grpo_utils.py and data_loader.py."""
+"""Defaults of open_instruct/grpo_utils.py and data_loader.py."""

@@ -181,4 +181,4 @@ FORMER_KEYS = {
 """Flat flags of versions before 0.10.2, with the dotted ones that replaced them."""
 
 DEFAULTS: Settings = {"clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-mean"}
-"""Of train_ppo_ray.py."""
+"""Defaults of train_ppo_ray.py."""

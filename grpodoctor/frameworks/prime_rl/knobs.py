@@ -35,7 +35,7 @@ _ADVANTAGES: dict[Setting, Setting] = {
     "hierarchical_grpo": "centred",
     "max_rl": "max_rl",
 }
-"""By algorithm. `rae` takes a baseline of its own, and those of distillation have no advantage."""
+"""By algorithm. `rae` has another baseline, and distillation has no advantage."""
 
 
 def _no_clip(side: str) -> Unsupported:

@@ -122,4 +122,4 @@ FACTS = (
 )
 
 DEFAULTS: Settings = {"advantage": "centred", "aggregation": "token-mean"}
-"""Of `algo.type = "grpo"`, its default."""
+"""Defaults of `algo.type = "grpo"`, the default algorithm."""

@@ -187,4 +187,4 @@ DEFAULTS: Settings = {
     "group_size": 1,
     "old_logprobs": "recompute",
 }
-"""Of roll/configs/base_config.py and rlvr_config.py."""
+"""Defaults of roll/configs/base_config.py and rlvr_config.py."""

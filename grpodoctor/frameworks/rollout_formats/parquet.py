@@ -274,7 +274,7 @@ def _numbers(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
 
 
 def _nulls(array: pa.Array) -> NDArray[np.bool_]:
-    """Which entries of an array with nulls are null."""
+    """Whether each entry of an array with nulls is null, bool."""
     bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
     is_null: NDArray[np.bool_] = bits[array.offset : array.offset + len(array)] == 0
     return is_null

@@ -273,4 +273,4 @@ DEFAULTS: Settings = {
     "aggregation": "token-mean",
     "advantage": "group",
 }
-"""Of skyrl/train/config/config.py."""
+"""Defaults of skyrl/train/config/config.py."""

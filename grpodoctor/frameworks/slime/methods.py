@@ -146,4 +146,4 @@ FACTS = (
 )
 
 DEFAULTS: Settings = {"clip_low": 0.2, "clip_high": 0.2}
-"""Of slime/utils/arguments.py."""
+"""Defaults of slime/utils/arguments.py."""

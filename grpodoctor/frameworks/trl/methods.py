@@ -248,6 +248,7 @@ FACTS = (
     KnobMapping("router_loss", "router_aux_loss_coef"),
     KnobMapping("total_steps", "max_steps", read=count_only),
     KnobMapping("epochs", "num_train_epochs"),
+    KnobMapping("shuffled_data", "shuffle_dataset"),
     KnobMapping("warmup_steps", "warmup_steps", read=count_only),
     KnobMapping("warmup_share", "warmup_ratio"),
     *adam("adam_beta1", "adam_beta2", "adam_epsilon"),
@@ -257,6 +258,7 @@ FACTS = (
 )
 
 DEFAULTS: Settings = {
+    "shuffled_data": True,
     "clip_low": 0.2,
     "clip_high": 0.2,
     "aggregation": "token-mean",

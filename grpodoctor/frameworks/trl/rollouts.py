@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +30,11 @@ _REFERENCES = ("answer", "solution", "ground_truth", "reference", "target", "lab
 _ADVANTAGES = ("advantage", "advantages")
 _OWN = frozenset(("step", *_TEXTS, *_ADVANTAGES, *_REFERENCES, "entropy"))
 _MOST_COLUMNS = 200
+_CENTRED = 1e-3
+"""Sum of the advantages of a group, up to rounding, since its mean is subtracted."""
+_BLOCKS, _MIXED, _SMALLEST = 4, 2, 4
+"""Groups, those among them with advantages, and responses of a group, at least, before the
+responses to one prompt count as several groups: halves of one group may be centred by chance."""
 
 
 def from_columns(
@@ -44,18 +51,56 @@ def from_columns(
     }
     references = next((table[name] for name in _REFERENCES if name in table), None)
     advantages = next((table[name] for name in _ADVANTAGES if name in table), None)
+    advantages_B = None if advantages is None else columns.if_known(columns.floats(advantages))
     prompts = [columns.text_of(prompt) for prompt in table.get("prompt", [""] * len(names))]
     return Responses(
         steps_B=steps_B,
         names=names,
-        groups=prompts,
+        groups=_groups(steps_B, prompts, advantages_B),
         prompts=prompts,
         texts=[columns.text_of(text) for text in table.get("completion", [""] * len(names))],
         references=None if references is None else list(map(columns.answer_of, references)),
         rewards_B=next(iter(numbers.values())) if len(numbers) == 1 else None,
         components=numbers,
-        advantages_B=None if advantages is None else columns.if_known(columns.floats(advantages)),
+        advantages_B=advantages_B,
     )
+
+
+def _groups(
+    steps_B: NDArray[np.int64], prompts: list[str], advantages_B: Column | None
+) -> list[str]:
+    """The prompts, numbered where several groups of a batch have the same one.
+
+    TRL writes the rows of a group next to each other. If all prompts are alike, or some appear
+    twice, the rows of one prompt are several groups, and the advantages tell their size: those of
+    each group add up to 0.
+    """
+    keys = list(zip(steps_B.tolist(), prompts, strict=True))
+    runs = [len(list(rows)) for _, rows in itertools.groupby(keys)]
+    if advantages_B is None or len(runs) > 1 == len(set(runs)):
+        return prompts
+    size = _group_size(math.gcd(*runs), advantages_B)
+    if not size or runs == [size]:
+        return prompts
+    blocks = itertools.chain.from_iterable(range(rows) for rows in runs)
+    return [f"{prompt}#{row // size}" for prompt, row in zip(prompts, blocks, strict=True)]
+
+
+def _group_size(most: int, advantages_B: Column) -> int:
+    """The smallest number of neighbours whose advantages always add up to 0; 0 without one.
+
+    Args:
+        most: a multiple of the size.
+        advantages_B: the advantages of whole groups, in their order.
+    """
+    for size in range(_SMALLEST, most + 1):
+        if most % size or advantages_B.size < _BLOCKS * size:
+            continue
+        blocks = advantages_B.reshape(-1, size)
+        mixed = int(np.count_nonzero(np.abs(blocks).max(axis=1) > _CENTRED))
+        if mixed >= _MIXED and bool(np.all(np.abs(blocks.sum(axis=1)) <= _CENTRED * size)):
+            return size
+    return 0
 
 
 def _numbers(values: Sequence[object]) -> Column | None:

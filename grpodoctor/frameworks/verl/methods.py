@@ -358,6 +358,7 @@ FACTS = (
     ),
     KnobMapping("total_steps", "trainer.total_training_steps", read=count_only),
     KnobMapping("epochs", "trainer.total_epochs"),
+    KnobMapping("shuffled_data", "data.shuffle"),
     KnobMapping("sampler_batch_tokens", f"{_ROLLOUT}.max_num_batched_tokens", read=count_only),
     KnobMapping("chunked_prefill", f"{_ROLLOUT}.enable_chunked_prefill"),
     *adam_betas(f"{ACTOR}.optim.betas"),
@@ -369,6 +370,7 @@ FACTS = (
 )
 
 DEFAULTS: Settings = {
+    "shuffled_data": True,
     "clip_low": 0.2,
     "clip_high": 0.2,
     "correction": "none",
@@ -380,4 +382,4 @@ DEFAULTS: Settings = {
     "prompts_per_batch": 1024,
     "old_logprobs": "recompute",
 }
-"""Of actor.yaml and rollout.yaml."""
+"""Defaults of actor.yaml and rollout.yaml."""

@@ -219,14 +219,17 @@ def _rollouts(
     def joined(arrays: Sequence[Array]) -> Array:
         return np.concatenate([_padded(array, width) for array in arrays])
 
-    old_BT = None
-    if all("old" in part.arrays for part in parts):
-        old_BT = joined([part.arrays["old"] for part in parts])
-    per_token = any(part.advantages.ndim == 2 for part in parts)
+    def joined_if_all_have(name: str) -> Array | None:
+        if not all(name in part.arrays for part in parts):
+            return None
+        return joined([part.arrays[name] for part in parts])
+
+    old_BT = joined_if_all_have("old")
     mask_BT = joined([part.mask_BT for part in parts])
     loss_mask_BT = joined([part.loss_mask_BT for part in parts])
     advantages = [part.advantages for part in parts]
-    advantages_BT = joined(advantages) if per_token else None
+    is_per_token = any(array.ndim == 2 for array in advantages)
+    advantages_BT = joined(advantages) if is_per_token else None
     learner_BT = old_BT if old_BT is not None else _first_pass(updates, "new_MT", mask_BT.shape)
     prompts = _prompts(parts)
     prompt_ids = {each: blake2b(each.encode(), digest_size=8).hexdigest() for each in set(prompts)}
@@ -248,9 +251,7 @@ def _rollouts(
         else masked_means(advantages_BT, loss_mask_BT),
         advantages_BT=advantages_BT,
         learner_logprobs_BT=learner_BT,
-        sampler_logprobs_BT=joined([part.arrays["sampler"] for part in parts])
-        if all("sampler" in part.arrays for part in parts)
-        else None,
+        sampler_logprobs_BT=joined_if_all_have("sampler"),
         old_logprobs_BT=old_BT,
         entropy_BT=_first_pass(updates, "entropy_MT", mask_BT.shape),
         loss_mask_BT=None if np.array_equal(loss_mask_BT, mask_BT) else loss_mask_BT,

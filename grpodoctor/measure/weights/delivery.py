@@ -108,7 +108,7 @@ def shares_of(tokens: Tokens, gap_RT: Floats, changes_RT: Sequence[Floats]) -> l
         changes_RT: earlier minus current weights of the learner, G of them.
 
     Returns:
-        None if the changes are zero or cannot be told apart with so few tokens.
+        None if the changes are zero or cannot be distinguished with so few tokens.
     """
     fit = _fit(tokens, gap_RT, changes_RT)
     if fit is None:

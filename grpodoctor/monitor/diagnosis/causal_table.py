@@ -183,7 +183,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     },
     "reward-hacking": {
         "held-out-loss": "the policy optimizes the reward function instead of the task",
-        "repetition": _PAID, "length-growth": _PAID,
+        "repetition": _PAID, "length-growth": _PAID, "truncation": _PAID,
     },
     "reward-loss": {
         "zero-rewards": "after a collapse hardly any response is correct",

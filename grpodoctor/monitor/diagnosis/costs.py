@@ -191,8 +191,7 @@ def with_waste(fault: str, cost: Cost) -> str:
     share = cost.rollouts_without_gradient
     if share is None or share < _MOSTLY or "group" in fault:
         return fault
-    joint = "; " if ", and " in fault else ", and "
-    return f"{fault}{joint}{share:.0%} of rollouts taught nothing as their group had equal rewards"
+    return f"{fault}, with {share:.0%} of rollouts in zero-variance groups"
 
 
 def _time(cost: Cost) -> str:

@@ -102,7 +102,7 @@ class Diagnosis:
     """The most important first; each has its symptoms."""
     coverage: Coverage = field(default_factory=Coverage)
     way_back: WayBack = NO_WAY_BACK
-    """Which checkpoint to return to, if one is needed."""
+    """The checkpoint to return to, if one is needed."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:

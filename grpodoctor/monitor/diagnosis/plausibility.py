@@ -208,7 +208,7 @@ def _costs_less(cause: Finding, effect: Finding, circumstances: Circumstances) -
     """Whether a share of truncated responses that grew cannot have lowered a reward so far.
 
     A response loses at most 1 of a reward in [0, 1] if it is truncated, so the mean falls by no
-    more than their share rises. A share that is high from the start works by what is learned.
+    more than their share rises. A share that is high from the start acts through the updates.
     """
     if not effect.evidence or not cause.evidence or cause.evidence[0].metric != _TRUNCATED:
         return False

@@ -416,7 +416,7 @@ def _explains_fall(problem: Problem) -> bool:
 def _other_candidate(problem: Problem, others: Sequence[Problem], slack: float) -> list[str]:
     """The other critical fault that began at the same time: either may be the cause.
 
-    No causal link leads from one to the other, or it would not be a problem of its own.
+    No causal link leads from one to the other; otherwise, they would be one problem.
     """
     if problem.severity != "critical":
         return []

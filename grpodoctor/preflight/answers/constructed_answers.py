@@ -18,6 +18,7 @@ from grpodoctor.preflight.answers.undeserving_answers import (
     other_formula,
     score_for_judge,
     scrambled,
+    values_alone,
 )
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 
@@ -66,6 +67,7 @@ JUDGED = "a score for the judge"
 NEVER_ENDING = "program that never ends"
 SCRAMBLED, NEGATED = "letters in another order", "a negated answer"
 THOUGHT_ONLY = "the right answer in the thought alone"
+VALUES_ALONE = "the values of the JSON without keys and brackets"
 SEVERAL, SEVERAL_LINES = "several answers at once", "several answers on lines of their own"
 SEVERAL_INSIDE = "several answers in the place of one"
 _MANY = 40
@@ -240,6 +242,7 @@ def bad_completions(
         BadCompletion(SCRAMBLED, _formatted(answer_format, scrambled(answer, answers))),
         BadCompletion(NEGATED, _formatted(answer_format, negated(answer, answers))),
         BadCompletion(THOUGHT_ONLY, _thought_only(answer, wrong, answer_format)),
+        BadCompletion(VALUES_ALONE, values_alone(answer)),
         *_more_tags(tags, format_answer(answer_format, wrong)),
         *_programs(answers, answer_format, row),
     ]

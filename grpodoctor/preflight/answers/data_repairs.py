@@ -72,6 +72,18 @@ def helpful_repair(
     return next((repair for repair in simpler if _earns(reward, repair.rows, forms)), None)
 
 
+def lacks_a_name(
+    reward: UserReward,
+    rows: Sequence[PromptRow],
+    settings: RunSettings,
+    requested: Sequence[str] = (),
+) -> bool:
+    """Whether the answers earn a reward under a name that the function reads and the data lacks."""
+    few = rows[:TRIED_ROWS]
+    forms = (*answer_formats(settings).values(), *requested)
+    return any(_earns(reward, repair.rows, forms) for repair in _of_names(reward, few))
+
+
 def _earns(reward: UserReward, rows: Sequence[PromptRow], forms: Sequence[str]) -> bool:
     return any(_separates(reward, rows, form) for form in forms)
 

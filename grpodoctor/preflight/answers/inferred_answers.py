@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers.data_repairs import helpful_repair
+from grpodoctor.preflight.answers.data_repairs import helpful_repair, lacks_a_name
 from grpodoctor.preflight.answers.inverted_rewards import inverted_reward
 from grpodoctor.preflight.answers.number_puzzles import puzzle_rows
 from grpodoctor.preflight.answers.program_tests import passing_programs
@@ -31,7 +31,9 @@ from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _TRIED_ROWS = 12
 """Rows on which each column is tried."""
-_OTHER_COLUMNS = frozenset({*PROMPT_COLUMNS, "data_source", "index", "id", "ability", "tools"})
+_OTHER_COLUMNS = frozenset({"data_source", "index", "id", "ability", "tools", "messages"})
+_MOST_UNREAD = 6
+"""Columns that the function does not read and that are tried under its own name."""
 _MAX_LETTERS = 20_000
 """Letters of a longest answer: a longer text is a document or a list of tests."""
 _MAX_TESTS = 50
@@ -59,14 +61,15 @@ def infer_answers(
     reward: UserReward, rows: Sequence[PromptRow], settings: RunSettings
 ) -> InferredAnswers | None:
     """Answers from the columns that the function reads; None if it does not react to any."""
+    few = tuple(spread_rows(tuple(rows), _TRIED_ROWS))
+    read_names = dict.fromkeys((*reward.parameters, *reward.keywords))
     names = [
         name
-        for name in dict.fromkeys((*reward.parameters, *reward.keywords))
-        if name not in _OTHER_COLUMNS and any(name in row.columns for row in rows)
+        for name in read_names
+        if any(name in row.columns for row in rows) and _may_hold_answers(few, name)
     ]
     if programs := _programs(rows, names):
         return InferredAnswers("", programs)
-    few = tuple(spread_rows(tuple(rows), _TRIED_ROWS))
     candidates = [
         (name, read) for name in names for read in _READERS if _is_answer(few, name, read)
     ]
@@ -83,7 +86,43 @@ def infer_answers(
     for name, read in candidates:
         if inverted_reward(reward, _read(few, name, read), settings):
             return InferredAnswers(name, _read(rows, name, read))
+    if not names and any(name not in row.columns for name in read_names for row in few):
+        return _under_another_name(reward, rows, few, settings)
     return None
+
+
+def _under_another_name(
+    reward: UserReward, rows: Sequence[PromptRow], few: Sequence[PromptRow], settings: RunSettings
+) -> InferredAnswers | None:
+    """Answers in a column that the function does not read, and would pay under its own name.
+
+    A function whose parameter has a default value runs without the column and pays nothing.
+    """
+    asked = requested_formats(["\n".join(row.texts()) for row in few])
+    columns = list(dict.fromkeys(str(name) for row in few for name in row.columns))
+    others = [name for name in columns if _may_hold_answers(few, name)][:_MOST_UNREAD]
+    for name, read in ((name, read) for name in others for read in _READERS):
+        if not _is_answer(few, name, read):
+            continue
+        if lacks_a_name(reward, _read(few, name, read), settings, asked):
+            return InferredAnswers(name, _read(rows, name, read))
+    return None
+
+
+def _may_hold_answers(rows: Sequence[PromptRow], name: str) -> bool:
+    """Whether a column is no prompt, no part of it and no mark of the row.
+
+    A column such as `query` is a prompt in some data and the answer in other data.
+    """
+    if name in _OTHER_COLUMNS or any(name == row.prompt_column for row in rows):
+        return False
+    if name not in PROMPT_COLUMNS:
+        return True
+    values = [(row.columns.get(name), row) for row in rows]
+    return not any(
+        not isinstance(value, str) or any(value in text for text in row.texts())
+        for value, row in values
+    )
 
 
 def solved_puzzles(

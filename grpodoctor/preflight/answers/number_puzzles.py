@@ -9,9 +9,9 @@ import ast
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any
 
+from grpodoctor.preflight.answers.reached_targets import ReachedTargets
 from grpodoctor.preflight.inputs.columns import flat_columns
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 
@@ -70,11 +70,10 @@ def unfair_solutions(puzzle: Puzzle) -> Iterator[tuple[str, str]]:
     fair = solution(numbers, target)
     if fair:
         yield TWICE, f"{fair} + {numbers[0]} - {numbers[0]}"
-    for size in range(len(numbers) - 1, 1, -1):
-        parts = (solution(part, target) for part in combinations(numbers, size))
-        if found := next(filter(None, parts), ""):
-            yield LEFT_OUT, found
-            break
+    targets = ReachedTargets(numbers)
+    sizes = range(len(numbers) - 1, 1, -1)
+    if found := next(filter(None, (targets.with_some(size, target) for size in sizes)), ""):
+        yield LEFT_OUT, found
     if sorted(numbers) != sorted((target - 1, 1)):
         yield NOT_GIVEN, f"{target - 1} + 1"
 

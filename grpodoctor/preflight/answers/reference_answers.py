@@ -23,6 +23,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
 from grpodoctor.preflight.answers.multiple_choice import letter_of_number
 from grpodoctor.preflight.answers.program_tests import passing_programs
 from grpodoctor.preflight.answers.requested_formats import WRAPPED, requested_formats
+from grpodoctor.preflight.answers.source_tags import fences_read
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings
@@ -45,6 +46,8 @@ REQUESTED = "requested by the prompts"
 """Beginning of the names of formats that are read from the prompts."""
 WITHIN_TAGS = ", within tags"
 """End of the names of formats that earn a reward only within a layout of tags."""
+WITHIN_FENCE = " in a code fence"
+"""End of the names of formats that are fences of a language in the function's source."""
 OWN_SOLUTIONS = "the data's own solutions"
 """Name of the format in which an answer is written as the data has it."""
 _TRIED_ROWS = 8
@@ -219,6 +222,10 @@ def _score_answers(
         within = [(f"{name}{WITHIN_TAGS}", layout.replace("{answer}", form), each)
                   for name, form, each in (*candidates, *tried) for layout in LAYOUTS]  # fmt: skip
         scored += _score_better(reward, answered, within, scored, empty)
+    if not any(_count_above(rewards, empty) for *_, rewards in scored):
+        languages = () if settings.gold_format else fences_read(reward.spec)
+        fenced = [(f"{name}{WITHIN_FENCE}", fence(name), finals) for name in languages]
+        scored += _score_better(reward, answered, fenced, scored, empty)
     if all(each[0] == -math.inf for *_, each in scored):
         _rewards(reward, answered, finals)  # raises the error of the function
     name, form, answers, rewards = max(scored, key=lambda entry: _worth(entry[3], empty))
@@ -237,6 +244,11 @@ def _score_answers(
         by_format={entry[0]: entry[3] for entry in scored},
         requested=requested,
     )
+
+
+def fence(language: str) -> str:
+    """A code fence with the answer."""
+    return f"```{language}\n{{answer}}\n```"
 
 
 def _fewer_if_slow(reward: UserReward, rows: list[PromptRow]) -> list[PromptRow]:

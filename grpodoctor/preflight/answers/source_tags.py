@@ -1,4 +1,4 @@
-"""The tags that a reward function reads, from the texts in its source."""
+"""The tags and code fences that a reward function reads, from the texts in its source."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _CLOSING = re.compile(r"</([A-Za-z][\w-]*)>")
+_FENCE = re.compile(r"```(?:\(\?:)?([A-Za-z]\w{0,11})")
 _MAX_BYTES = 1_000_000
 
 
@@ -20,21 +21,34 @@ def tags_read(spec: str) -> tuple[str, ...]:
     Args:
         spec: `FILE.py:function`; a module by name is not read.
     """
+    return tuple(dict.fromkeys(name for text in _texts(spec) for name in _CLOSING.findall(text)))
+
+
+def fences_read(spec: str) -> tuple[str, ...]:
+    """Languages of the code fences in the texts of a reward function's file, such as `json`.
+
+    Args:
+        spec: `FILE.py:function`; a module by name is not read.
+    """
+    found = (name.casefold() for text in _texts(spec) for name in _FENCE.findall(text))
+    return tuple(dict.fromkeys(found))
+
+
+def _texts(spec: str) -> list[str]:
     path = Path(spec.rpartition(":")[0])
     if path.suffix != ".py":
-        return ()
+        return []
     try:
         if path.stat().st_size > _MAX_BYTES:
-            return ()
+            return []
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return ()
-    texts = [
+        return []
+    return [
         node.value
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
-    return tuple(dict.fromkeys(name for text in texts for name in _CLOSING.findall(text)))
 
 
 def knows_thoughts(reward: UserReward, rows: Sequence[PromptRow]) -> bool:

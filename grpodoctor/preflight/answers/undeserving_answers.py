@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from grpodoctor.preflight.answers.tool_calls import json_content
 from grpodoctor.preflight.texts.normal_form import number_of
 
 _SEPARATOR = re.compile(r"\s*[,;]\s*|\s+and\s+")
@@ -166,3 +167,18 @@ def negated(answer: str, answers: Sequence[str]) -> str:
 def score_for_judge(answer: str) -> str:
     """A judge's verdict in the response; empty if the score is a part of the answer."""
     return "" if _SCORE in answer or answer.strip() == "1" else SCORE_FOR_JUDGE
+
+
+def values_alone(answer: str) -> str:
+    """The values of a JSON object, on lines of their own; empty if it has less than two."""
+    content = json_content(answer)
+    values = list(_leaves(content)) if isinstance(content, Mapping) else []
+    return "\n".join(values) if len(values) > 1 else ""
+
+
+def _leaves(value: object) -> Iterator[str]:
+    if isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _leaves(each)
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)

@@ -33,7 +33,7 @@ class ShardPair:
 
     @cached_property
     def finite_N(self) -> NDArray[np.bool_]:
-        """Which of the shard's tokens are finite on both sides."""
+        """Whether each token of the shard is finite on both sides, bool."""
         return np.isfinite(self.scored.logprobs_N) & np.isfinite(self.sampled.logprobs_N)
 
     @cached_property

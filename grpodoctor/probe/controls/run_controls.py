@@ -48,7 +48,7 @@ class SampledRollouts:
     facts: EngineFacts
     """Facts of the sampler."""
     rescored: JobResult
-    """The sampler's scores of its own responses."""
+    """The scores that the sampler gives to its responses."""
 
     def largest_id(self) -> int:
         """The largest token id."""

@@ -126,7 +126,7 @@ class EngineSpec:
 
     @property
     def key(self) -> str:
-        """A hash of everything that affects the engine's answers; 16 hexadecimal digits."""
+        """A hash of all inputs that affect the engine's answers; 16 hexadecimal digits."""
         facts: dict[str, Any] = {
             "engine": self.engine,
             "model": self.model,

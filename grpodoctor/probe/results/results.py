@@ -214,7 +214,7 @@ class Cell:
     reason: str = ""
     """The reason if the status is not `done`."""
     comparison: Comparison | None = None
-    """Of the first round alone if the status is `not_run`."""
+    """The comparison; that of the first round alone if the status is `not_run`."""
     controls: tuple[Control, ...] = ()
     causes: tuple[NamedCause, ...] = ()
     """Largest share of the gap first; empty if there is nothing to explain."""

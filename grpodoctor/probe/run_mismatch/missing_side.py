@@ -23,8 +23,8 @@ _OF_DUMPS = {
     "slime": "give it --dump-details DIR, and name train_data in it",
     "nemo-rl": "keep the files train_data_step*.jsonl that NeMo RL logs, and leave "
     "loss_fn.force_on_policy_ratio off, which puts zeros there for the learner",
-    "trl": "attach(trainer, depth='full') records both sides with use_vllm=True; the completions "
-    "that TRL logs hold no log-probabilities",
+    "trl": "record both sides with grpodoctor.attach(trainer, depth='full') and use_vllm=True, "
+    "because the completions that TRL logs have no log-probabilities",
     "verl": "add rollout_log_probs, old_log_probs and responses to the rows of "
     "trainer.rollout_data_dir, because verl saves no log-probabilities per token",
 }
@@ -50,7 +50,7 @@ def with_logged_alternative(error: RunError, run: Path) -> RunError:
     setting = _OF_LOGS.get(manifest_of(run).framework)
     if setting is None:
         return error
-    remedy = f"{error.remedy}; {setting} logs the mean mismatch of each step"
+    remedy = f"{error.remedy}; {setting} alone logs the mean mismatch of each step"
     return RunError(error.what, where=error.where, remedy=remedy)
 
 

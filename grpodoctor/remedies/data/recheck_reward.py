@@ -43,4 +43,4 @@ class RecheckReward(Remedy):
         "components and the reference answer. Grade them by eye. Call the reward function on a "
         "known correct and a known incorrect answer."
     )
-    command = "grpodoctor preflight --model DIR --prompts FILE --reward FILE.py:FUNCTION"
+    command = "grpodoctor preflight --prompts FILE --reward FILE.py:FUNCTION"

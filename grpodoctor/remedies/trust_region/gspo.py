@@ -38,8 +38,8 @@ class Gspo(Remedy):
         bounds, 4e-3 to 5e-3, do better and that some runs diverge.
 
     What it overlaps:
-        Routing replay, which removes the flips themselves. Clip-higher and everything that bounds
-        token ratios. GSPO cannot use corrections that weight single tokens: if one is in force, the
+        Routing replay, which removes the flips themselves. Clip-higher and other bounds on token
+        ratios. GSPO cannot use corrections that weight single tokens: if one is in force, the
         remedy uses gspo_token, the token-level form with the same value and gradient.
 
     How it is judged:

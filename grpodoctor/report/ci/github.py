@@ -1,8 +1,8 @@
 """Findings as workflow commands of GitHub Actions, which turn into annotations.
 
-An annotation is attached to the log of the run. That of the verdict ends with the lines of its fix.
-If the verdict contains a finding's
-sentence, the finding has no separate annotation; the title of the verdict names it.
+An annotation is attached to the log of the run. The annotation of the verdict ends with the lines
+of its fix. If the verdict contains a finding's sentence, the finding has no separate annotation;
+the title of the verdict names it.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def _cell(name: str, value: Any) -> Any:
 
 
 def page_phrase(total: int, number: int, size: int) -> str:
-    """Which responses a page shows."""
+    """The responses that a page shows."""
     if not total:
         return "No response matches the filters."
     first, last = number * size + 1, min(total, (number + 1) * size)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from grpodoctor.preflight.results.preflight_results import (
     PreflightFinding,
@@ -82,7 +83,10 @@ def _blocks(result: PreflightResults) -> Iterator[Block]:
     if result.failed:
         yield Section("Failed", (_unfinished(result.failed),))
     if result.skipped:
-        yield Section("Skipped", (_unfinished(result.skipped),))
+        yield Detail(
+            lambda: [Section("Skipped", (_unfinished(result.skipped),))],
+            (Section("Skipped", (_unfinished(_by_input(result.skipped)),)),),
+        )
     if result.passed:
         yield Detail(lambda: [Section("Passed", (Codes(result.passed),))])
 
@@ -103,7 +107,19 @@ def _finding(entry: PreflightFinding) -> Card:
     )
 
 
-def _unfinished(checks: tuple[UnfinishedCheck, ...]) -> Table:
+def _by_input(checks: Iterable[UnfinishedCheck]) -> list[UnfinishedCheck]:
+    """One entry for all checks that one input would enable, the input that enables most first."""
+    alike: dict[tuple[str, str], list[UnfinishedCheck]] = {}
+    for check in checks:
+        alike.setdefault((check.reason, check.remedy), []).append(check)
+    ordered = sorted(alike.values(), key=len, reverse=True)
+    return [
+        replace(first, name=f"and {len(others)} more" if others else first.name)
+        for first, *others in ordered
+    ]
+
+
+def _unfinished(checks: Iterable[UnfinishedCheck]) -> Table:
     rows = tuple(
         (f"{check.code} {check.name}".strip(), check.reason, check.remedy) for check in checks
     )

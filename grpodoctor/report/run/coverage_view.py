@@ -37,14 +37,14 @@ def coverage_sentence(coverage: Coverage, most: int | None = None) -> str:
     blocked = coverage.rules - coverage.ran
     if not blocked:
         return f"All {coverage.rules} rules ran."
-    could_not = f"{blocked} of {count_of(coverage.rules, 'rule')} could not run."
+    could_not = f"{count_of(blocked, 'rule')} could not run"
     if not coverage.settings:
-        return f"{could_not} This log does not contain what they need."
+        return f"{could_not}: this log does not contain what they need."
     shown = coverage.settings[:most]
     enabled = sum(len(setting.codes) for setting in shown)
     changes = count_of(len(shown), "change")  # to pass the run's config is no setting
     enable = "enables" if len(shown) == 1 else "enable"
-    return f"{could_not} {changes[:1].upper()}{changes[1:]} {enable} {enabled} of them."
+    return f"{could_not}; {changes} {enable} {enabled} of them."
 
 
 def brief_coverage(report: Report, codes: int) -> tuple[Block, ...]:
@@ -86,10 +86,11 @@ def full_coverage(report: Report) -> Iterator[Block]:
 
 
 def _setting_line(setting: EnablingSetting, most: int | None = None) -> Inline:
+    count = count_of(len(setting.codes), "rule")
     codes = ", ".join(setting.codes[:most])
     if most and len(setting.codes) > most:
         codes += ", …"
-    rules = f"({len(setting.codes)}: {codes})" if codes else f"({len(setting.codes)})"
+    rules = f"({count}: {codes})" if codes else f"({count})"
     return setting.setting, Span(rules, "faint")
 
 

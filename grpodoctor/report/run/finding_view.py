@@ -430,6 +430,8 @@ def _title(advice: Advice) -> str:
     """The title, with the measured value that the remedy acts on, or the condition."""
     if advice.is_conditional or not advice.condition:
         return advice.conditional_title
+    if advice.title.endswith(")"):  # a caution on the remedy
+        return f"{advice.title[:-1]}; {advice.condition})"
     return f"{advice.title} ({advice.condition})"
 
 

@@ -207,9 +207,10 @@ def _problem_line(cause: Finding, report: Report, brevity: Brevity) -> Inline:
     badge = Span(cause.severity, "badge", cause.severity)
     name, period = f"{cause.code} {cause.name},", finding_periods(cause, report.findings)
     period += last_seen(cause, report.run)
-    return (
-        (badge, name, f"{period}:", cause.summary) if brevity.summaries else (badge, name, period)
-    )
+    if not brevity.summaries:
+        return badge, name, period
+    is_stated = cause.summary.rstrip(". ") in report.diagnosis.verdict.text
+    return badge, name, f"{period}:", "see the verdict." if is_stated else cause.summary
 
 
 def _leading_chart(data: ReportData) -> Iterator[Block]:

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite
 from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.whole_group_copies import copies_whole_groups
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import Rate
@@ -35,6 +36,9 @@ class CopiedResponses(Rule):
         that their own probabilities imply. A response of probability `q` is repeated by each
         further draw with probability `q`.
 
+        If every group is one response, copied, and probabilities far from 1 do not explain it, a
+        sampler that is sharper than the learner is no excuse: it samples greedily.
+
         Without these shares: advantages whose largest and lowest value is that of a group of four
         or more in which half of the responses succeed, in twenty batches in a row. Independent
         responses split into other parts as well; two responses in equal numbers of copies do not.
@@ -55,7 +59,7 @@ class CopiedResponses(Rule):
     When it is wrong:
         Top-p, top-k or a lower temperature in the sampler make duplicates more likely than the
         log-probabilities tell. The rule does not look where such a setting is known, or where the
-        samples are sharper than the learner (MIS003).
+        samples are sharper than the learner (MIS003), unless all responses of each group are equal.
 
     References:
         Broder 1997, On the Resemblance and Containment of Documents.
@@ -64,6 +68,12 @@ class CopiedResponses(Rule):
     code: ClassVar[str] = "DAT006"
     name: ClassVar[str] = "copied-responses"
     condition: ClassVar[Condition] = "copied-rollouts"
+    explains: ClassVar[tuple[Condition, ...]] = (
+        "solved",
+        "held-out-loss",
+        "off-policy",
+        "zero-gradient",
+    )
     summary: ClassVar[str] = "Responses of a group are copies of each other."
     inputs: ClassVar[tuple[Need, ...]] = ((_DUPLICATES, _HIGHEST),)
     remedies: ClassVar[tuple[str, ...]] = ("check-copied-rows",)
@@ -100,7 +110,9 @@ class CopiedResponses(Rule):
         settings = chart.config.settings(chart.knobs)
         if any(settings.get(name, whole) not in (whole, *_OFF) for name, whole in _WHOLE.items()):
             return NOT_LOGGED
-        if chart.is_fresh(_GAP) and chart.series(_GAP).level(RECENT) < self.sharper:
+        are_whole = copies_whole_groups(chart)
+        is_sharper = chart.is_fresh(_GAP) and chart.series(_GAP).level(RECENT) < self.sharper
+        if is_sharper and not are_whole:
             return None
         expected = dict(chart.series(_EXPECTED))
         rows = [(step, each, expected[step]) for step, each in observed if step in expected]
@@ -113,8 +125,11 @@ class CopiedResponses(Rule):
         if not share - chance >= self._chance_excess(chart):
             return None
         text = f"{share:.0%} of responses repeat one of their group; chance explains {chance:.0%}."
+        if are_whole:
+            text = f"Each group is copies of one response; chance explains {chance:.0%} of them."
+        remedies = ("one-temperature", "check-copied-rows") if is_sharper else None
         evidence = (cite(chart, _DUPLICATES, chance), cite(chart, _EXPECTED))
-        return Sighting("warning", text, evidence, find_onset=lambda: int(latest[0][0]))
+        return Sighting("warning", text, evidence, remedies, lambda: int(latest[0][0]))
 
     def _halves(self, chart: Chart) -> RuleResult:
         """Batches whose groups all split in half, as the advantages of the halves show."""

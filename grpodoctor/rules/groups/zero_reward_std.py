@@ -68,7 +68,8 @@ class ZeroRewardStd(Rule):
         the same reward, without a rise in twenty readings: whatever the scale, nothing is learned.
         So is a reward that differs from batch to batch if hardly any batch has a group that varies.
         A reward that is the same negative number for all responses is a failure on any scale: the
-        policy has found the cheapest way to end an episode.
+        policy has found the cheapest way to end an episode. Where groups are counted by
+        correctness, a rising outcome does not excuse equal rewards of right and wrong responses.
 
     Why it matters:
         The reward function is the cause, and no prompt mix or sampling method will help: a reward
@@ -164,8 +165,14 @@ class ZeroRewardStd(Rule):
             text, remedies = self._of_batches(chart, zero_variance)
             metrics = (*metrics, "reward/max", "reward/min")
         severity: Severity = "critical" if is_critical else "warning"
-        onset = self._onset(chart)
-        return Sighting(severity, text, cite_all(chart, *metrics), remedies, onset)
+        return Sighting(
+            severity,
+            text,
+            cite_all(chart, *metrics),
+            remedies,
+            self._onset(chart),
+            weighs_outcome=_is_split(chart),
+        )
 
     def _of_alike_responses(self, chart: Chart, equal: Series) -> Sighting | None:
         """A finding on groups that agree with themselves, whether they are right or wrong.
@@ -322,8 +329,7 @@ class ZeroRewardStd(Rule):
         parts = [
             name for name in (_ALL_CORRECT, _ALL_INCORRECT, _CANCELLED) if chart.is_fresh(name)
         ]
-        is_split = {_ALL_CORRECT, _ALL_INCORRECT} <= set(parts)
-        if not is_split and (
+        if not _is_split(chart) and (
             zero_variance_cause(chart) or self._may_be_explained(chart, zero_variance)
         ):
             return 0.0
@@ -342,6 +348,14 @@ class ZeroRewardStd(Rule):
             return zero_variance < self.all_share or improved
         level = reward.level(RECENT)
         return zero_variance <= max(level, 1 - level) + self.noise_allowance
+
+
+def _is_split(chart: Chart) -> bool:
+    """Whether correctness is logged by group: equal rewards of right and wrong responses then show.
+
+    What little the other groups teach does not make such a reward right.
+    """
+    return chart.is_fresh(_ALL_CORRECT) and chart.is_fresh(_ALL_INCORRECT)
 
 
 def _repeated(values: list[float]) -> float | None:

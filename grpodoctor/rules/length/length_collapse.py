@@ -36,7 +36,7 @@ class LengthCollapse(Rule):
         (reward or accuracy, in training or held out) has risen, critical if the outcome fell as
         well, and `info` if the reward rose while almost nothing of the responses is left. It stays
         a warning if the reward, in [0, 1], rose to a small share of success only and half of the
-        groups or more have equal rewards: credit for the form is all that such responses earn.
+        groups or more have equal rewards: such responses earn credit for the form only.
 
     Why it matters:
         The policy has stopped reasoning and answers at once, or stops after a few tokens. A length

@@ -55,8 +55,9 @@ class TruncatedResponses(Rule):
         learns to answer within the limit. Where the prompts are solved all the same, it is a note:
         the answer comes before the limit. A tenth or more in all parts of the run is a note too, or
         a twentieth if the mean length is half of the limit, which cuts ordinary responses then.
-        So is a growing share below a fifth while the held-out outcome rose and is at its best, and
-        one up to .8 if the training outcome fell meanwhile: its prompts became too hard.
+        So is a growing share below a fifth while the held-out outcome rose and is at its best; once
+        it grows no more, an earlier warning ends. One up to .8 is a note if the training outcome
+        fell meanwhile: its prompts became too hard.
         Shares of truncated and of correct responses that exceed 1 together show that some truncated
         ones earned the reward: a note, or a warning if they are a tenth of all responses and the
         held-out accuracy is low.
@@ -341,8 +342,10 @@ class TruncatedResponses(Rule):
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
         middle = start.level + self.early_rise / 2
         onset = partial(first_step_where, series, lambda value: value >= middle)
-        severity: Severity = "info" if _does_no_harm(chart) else "warning"
-        return Sighting(severity, text, evidence, find_onset=onset)
+        is_harmless = _does_no_harm(chart)
+        severity: Severity = "info" if is_harmless else "warning"
+        is_refuted = is_harmless and share <= series.mean(2 * RECENT)
+        return Sighting(severity, text, evidence, find_onset=onset, ends_severer=is_refuted)
 
     def _lasting_share(self, chart: Chart, series: Series) -> Sighting | None:
         """A tenth of the responses or more that is always cut, whatever the run learns."""

@@ -101,7 +101,7 @@ class LossSpike(Rule):
     add nearly all: ten times the divergence from a uniform choice. Of the public runs that log it
     and a reward, one exceeded 12: it reached 3395 with a loss of 3.4, usually .002."""
     penalty_readings: int = 2
-    """Such readings with an extreme loss that make a warning."""
+    """Number of readings with an extreme loss that makes a warning."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the distance of the loss from its median with the usual distance."""

@@ -194,7 +194,7 @@ class ZeroLossOrGradient(Rule):
             "A loss of 0 is expected: centered advantages add up to 0, and the gradient norm is "
             f"{gradient:.2g}."
         )
-        # A gradient shows that this is no fault, so a later one has an onset of its own.
+        # A gradient shows that this is no fault, so a later fault has a separate onset.
         return replace(self._sighting(chart, "info", text, ()), condition="expected")
 
     def _first_loss(self, chart: Chart) -> float:

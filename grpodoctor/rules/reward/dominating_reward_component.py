@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
+from grpodoctor.rules.shared.heldout import REWARD_HACKING
 from grpodoctor.rules.shared.reward_components import (
     MEAN,
     STD,
@@ -13,7 +15,13 @@ from grpodoctor.rules.shared.reward_components import (
     component_name,
     is_about_task,
 )
-from grpodoctor.rules.shared.run_health import CEILING, RECENT, reading_noise, share_lost
+from grpodoctor.rules.shared.run_health import (
+    CEILING,
+    RECENT,
+    first_step_where,
+    reading_noise,
+    share_lost,
+)
 from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.rules.shared.whole_run import (
     falls_over_run,
@@ -151,7 +159,17 @@ class DominatingRewardComponent(Rule):
         )
         # Correctness is meant to dominate; another part that it costs is worth a note.
         severity: Severity = "info" if self._is_correctness(top) else "warning"
-        return Sighting(severity, text, (cite(chart, top, start), cite(chart, worst, best.level)))
+        evidence = (cite(chart, top, start), cite(chart, worst, best.level))
+        middle = (best.level + chart.series(worst).level(RECENT)) / 2
+        onset = partial(first_step_where, chart.series(worst), lambda value: value < middle)
+        is_hacked = self._is_correctness(worst) and not self._is_correctness(top)
+        return Sighting(
+            severity,
+            text,
+            evidence,
+            find_onset=onset,
+            condition=REWARD_HACKING if is_hacked else None,
+        )
 
     def _judge_flat_correctness(
         self, chart: Chart, components: list[str], top: str, share: float

@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.kept_reward import fall_from_best, level_error, reward_is_kept
+from grpodoctor.rules.shared.monitored_success import monitored_success
+from grpodoctor.rules.shared.reward_components import component_name
 from grpodoctor.rules.shared.run_health import RECENT, first_step_where, level_at
 from grpodoctor.rules.shared.whole_run import falls_over_run, quarter_means, rises_over_run
 from grpodoctor.runs.chart import Chart
-from grpodoctor.runs.series import BASELINE, Series
+from grpodoctor.runs.series import BASELINE
 from grpodoctor.vocabulary.conditions import Condition
 
 _ACCURACY = "accuracy/train"
@@ -35,7 +37,9 @@ class RewardHacking(Rule):
         far more training responses than held-out evaluations. The reward curve looks like success.
 
     Evidence it needs:
-        `accuracy/train` from a judge other than the reward, and `reward/mean`, for twenty steps.
+        `accuracy/train` from a judge other than the reward, and `reward/mean`, for twenty steps. A
+        component that is named for success and is no part of the reward takes the place of the
+        accuracy, where that is not logged.
 
     Remedies:
         Read the responses with the highest reward that are not correct; make the reward as strict
@@ -57,7 +61,7 @@ class RewardHacking(Rule):
     condition: ClassVar[Condition] = "reward-hacking"
     former_names: ClassVar[tuple[str, ...]] = ("accuracy-falls-while-reward-rises",)
     summary: ClassVar[str] = "Accuracy falls while the reward of the same responses does not."
-    inputs: ClassVar[tuple[Need, ...]] = (_ACCURACY, _REWARD)
+    inputs: ClassVar[tuple[Need, ...]] = ((_ACCURACY, _REWARD),)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "kl-penalty", "stop-training")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2210.10760",)
     persistence: ClassVar[int] = 5
@@ -74,12 +78,15 @@ class RewardHacking(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the current accuracy with the best one, and the reward now and then."""
-        accuracy = chart.series(_ACCURACY)
-        if len(accuracy) < BASELINE + RECENT:
+        name = _ACCURACY if len(chart.series(_ACCURACY)) else monitored_success(chart)
+        if name is None:
+            return NOT_LOGGED
+        if len(chart.series(name)) < BASELINE + RECENT:
             return None
-        return self._fall_from_best(chart, accuracy) or self._slow_fall(chart, accuracy)
+        return self._fall_from_best(chart, name) or self._slow_fall(chart, name)
 
-    def _fall_from_best(self, chart: Chart, accuracy: Series) -> Sighting | None:
+    def _fall_from_best(self, chart: Chart, name: str) -> Sighting | None:
+        accuracy = chart.series(name)
         best = accuracy.highest
         if best is None or best.level <= 0:
             return None
@@ -97,29 +104,34 @@ class RewardHacking(Rule):
         if not reward_now >= then - level_error(reward) and not reward_is_kept(chart):
             return None
         text = (
-            f"Accuracy fell from {best.level:.3g} (step {best.step}) to {now:.3g} "
+            f"{_noun(name)} fell from {best.level:.3g} (step {best.step}) to {now:.3g} "
             f"while the reward went from {then:.3g} to {reward_now:.3g}."
         )
-        evidence = (cite(chart, _ACCURACY, best.level), cite(chart, _REWARD, then))
+        evidence = (cite(chart, name, best.level), cite(chart, _REWARD, then))
         return Sighting(self._severity(fall, best.level), text, evidence)
 
-    def _slow_fall(self, chart: Chart, accuracy: Series) -> Sighting | None:
+    def _slow_fall(self, chart: Chart, name: str) -> Sighting | None:
         """Accuracy and reward that part slowly, over the whole run."""
-        reward = chart.series(_REWARD)
+        accuracy, reward = chart.series(name), chart.series(_REWARD)
         if not falls_over_run(accuracy) or not rises_over_run(reward):
             return None  # noise that both share moves them the same way
         first, now = quarter_means(accuracy)
         if not first > 0 or not first - now >= self.min_loss * first:
             return None
         then, reward_now = quarter_means(reward)
+        noun = "accuracy" if name == _ACCURACY else f"component {component_name(name)}"
         text = (
-            f"Over the run, accuracy fell from {first:.3g} to {now:.3g} while the reward rose from "
+            f"Over the run, {noun} fell from {first:.3g} to {now:.3g} while the reward rose from "
             f"{then:.3g} to {reward_now:.3g}."
         )
         middle = (first + now) / 2
         onset = partial(first_step_where, accuracy, lambda value: value < middle)
-        evidence = (cite(chart, _ACCURACY, first), cite(chart, _REWARD, then))
+        evidence = (cite(chart, name, first), cite(chart, _REWARD, then))
         return Sighting(self._severity(first - now, first), text, evidence, find_onset=onset)
 
     def _severity(self, fall: float, level: float) -> Severity:
         return "critical" if fall >= self.critical_loss * level else "warning"
+
+
+def _noun(name: str) -> str:
+    return "Accuracy" if name == _ACCURACY else f"Component {component_name(name)}"

@@ -26,6 +26,7 @@ from grpodoctor.rules.shared.reward_components import (
 )
 from grpodoctor.rules.shared.run_health import RECENT, current_metric
 from grpodoctor.rules.shared.task_stages import stage_changes
+from grpodoctor.rules.shared.whole_group_copies import copies_whole_groups
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -297,6 +298,8 @@ class RewardScaleChanged(Rule):
         """A mean that jumps to one value, which no update gives to all responses at once."""
         earlier, later = means
         value, before = later[0], statistics.fmean(earlier)
+        if copies_whole_groups(chart):
+            return None  # the samples changed: DAT006
         if len(set(later)) > 1 or value < before or len(set(earlier)) < RECENT / 2:
             return None
         jump = value - before
@@ -308,6 +311,8 @@ class RewardScaleChanged(Rule):
 
     def _vanished(self, chart: Chart, name: str) -> Sighting | None:
         """Failures that are gone at once, at a mean of 1, while learning makes them rarer."""
+        if copies_whole_groups(chart):
+            return None
         series = chart.series(name)
         for after in (self.after, self.long_after):
             values = series.tail(RECENT + after)

@@ -1,4 +1,4 @@
-"""Batches that earn next to nothing between batches that earn as usual, beside any trend."""
+"""Batches with nearly no reward between batches with the usual reward, apart from any trend."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import math
 from typing import Literal
 
 from grpodoctor.rules.shared.component_roles import only_form_is_earned, success_component
+from grpodoctor.rules.shared.monitored_success import monitored_success
 from grpodoctor.rules.shared.run_health import (
     CEILING,
     FAILED_OUTCOME,
@@ -30,7 +31,7 @@ def zero_variance_cause(chart: Chart) -> Literal["all-correct", "all-incorrect"]
     zero_variance = typical_share(chart.series(name or ""), RECENT) if name else math.nan
     if chart.value("groups/cancelled_rate"):
         return None
-    accuracy = chart.series("accuracy/train")
+    accuracy = chart.series(_accuracy_of(chart))
     if len(accuracy):
         correct = accuracy.level(RECENT)
         if zero_variance > max(correct, 1 - correct) + 0.1:
@@ -43,6 +44,12 @@ def zero_variance_cause(chart: Chart) -> Literal["all-correct", "all-incorrect"]
     if is_solved(chart) or (_is_nearly_full(reward) and not only_form_is_earned(chart)):
         return "all-correct"
     return "all-incorrect" if _is_nearly_empty(reward) else None
+
+
+def _accuracy_of(chart: Chart) -> str:
+    """The accuracy, or a component that judges the same responses and is not paid."""
+    name = "accuracy/train"
+    return name if len(chart.series(name)) else monitored_success(chart) or name
 
 
 def _is_nearly_empty(reward: Series) -> bool:

@@ -25,7 +25,7 @@ class CorruptedWeights(Rule):
         sampler produces text of another model, and the learner trains on it.
 
     Evidence it needs:
-        `delivery/unexplained`, which live hooks record if the sampler is an engine of its own that
+        `delivery/unexplained`, which live hooks record if the sampler is a separate engine that
         reports log-probabilities.
 
     Remedies:

@@ -42,8 +42,8 @@ class UndeliveredWeights(Rule):
         from then on, and the reward of its samples hardly changes. Loss and gradient look normal.
 
     Evidence it needs:
-        `delivery/change_missing_low`, which live hooks record if the sampler is an engine of its
-        own that reports log-probabilities.
+        `delivery/change_missing_low`, which live hooks record if the sampler is a separate
+        engine that reports log-probabilities.
 
     Remedies:
         Compare the names and norms of the tensors that the sync sends with those that the engine

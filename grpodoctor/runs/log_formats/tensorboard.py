@@ -46,8 +46,20 @@ _NUMBERS = {
 }  # fmt: skip
 """numpy's types of the numbers in a tensor's bytes, by TensorFlow's type."""
 
-_LISTS = {5: "<f4", 6: "<f8"}
-"""Fields of a tensor with packed numbers, and their types."""
+_WALL_TIME, _STEP, _SUMMARY = 1, 2, 5
+"""Fields of `Event` in TensorFlow's event.proto."""
+_SUMMARY_VALUE = 1
+"""The field of `Summary` in summary.proto; each of its entries is one tag."""
+_TAG, _SIMPLE_VALUE, _TENSOR = 1, 2, 8
+"""Fields of `Summary.Value`."""
+_DTYPE, _SHAPE, _CONTENT, _STRINGS = 1, 2, 4, 8
+"""Fields of `TensorProto` in tensor.proto; `_CONTENT` has the bytes of all numbers."""
+_PACKED_NUMBERS = {5: "<f4", 6: "<f8"}
+"""Fields of `TensorProto` with packed numbers, and their types."""
+_PACKED_INTEGERS = (7, 10)
+"""Fields of `TensorProto` with packed integers of variable length."""
+_DIMENSION, _SIZE = 2, 1
+"""Fields of `TensorShapeProto` and of its dimensions."""
 
 
 @dataclass(slots=True)
@@ -215,25 +227,26 @@ def _add_messages(
 def _event_of(message: bytes) -> _Event:
     event = _Event()
     for number, value in fields(message):
-        if number == 1 and isinstance(value, bytes) and len(value) == 8:
+        if number == _WALL_TIME and isinstance(value, bytes) and len(value) == 8:
             event.time = float(struct.unpack("<d", value)[0])
-        elif number == 2 and isinstance(value, int) and value < 2**53:
+        elif number == _STEP and isinstance(value, int) and value < 2**53:
             event.step = value
-        elif number == 5 and isinstance(value, bytes):
-            for key, each in fields(value):
-                if key == 1 and isinstance(each, bytes):
-                    _take_value(each, event)
+        elif number == _SUMMARY and isinstance(value, bytes):
+            for key, entry in fields(value):
+                if key == _SUMMARY_VALUE and isinstance(entry, bytes):
+                    _take_value(entry, event)
     return event
 
 
 def _take_value(message: bytes, event: _Event) -> None:
+    """Add the number or the text of one tag to an event."""
     tag, number, tensor = "", None, b""
     for key, value in fields(message):
-        if key == 1:
+        if key == _TAG:
             tag = text_of(value)
-        elif key == 2 and isinstance(value, bytes) and len(value) == 4:
+        elif key == _SIMPLE_VALUE and isinstance(value, bytes) and len(value) == 4:
             number = float(struct.unpack("<f", value)[0])
-        elif key == 8 and isinstance(value, bytes):
+        elif key == _TENSOR and isinstance(value, bytes):
             tensor = value
     content = number if number is not None else _content_of(tensor)
     if isinstance(content, float):
@@ -244,26 +257,32 @@ def _take_value(message: bytes, event: _Event) -> None:
 
 def _content_of(tensor: bytes) -> float | str | None:
     """Return the single number of a tensor, or its text; None for anything else."""
-    kind, sizes, numbers, text = 0, [], list[float](), ""
-    content = b""
+    dtype, sizes, numbers, text, content = 0, list[int](), list[float](), "", b""
     for key, value in fields(tensor):
-        if key == 1 and isinstance(value, int):
-            kind = value
-        elif key == 2 and isinstance(value, bytes):
-            sizes = list(_sizes(value))
-        elif key == 4 and isinstance(value, bytes):
-            content = value
-        elif key == 8:
+        if key == _DTYPE and isinstance(value, int):
+            dtype = value
+        elif key == _STRINGS:
             text = text_of(value)
-        elif key in _LISTS and isinstance(value, bytes):
-            numbers += _numbers(value, _LISTS[key])
-        elif key in (7, 10) and isinstance(value, bytes):
-            numbers += [float(each) for each in _varints(value)]
-    if content and kind in _NUMBERS:
-        numbers = _numbers(content, _NUMBERS[kind])
+        elif not isinstance(value, bytes):
+            continue
+        elif key == _SHAPE:
+            sizes = list(_sizes(value))
+        elif key == _CONTENT:
+            content = value
+        else:
+            numbers += _packed(key, value)
+    if content and dtype in _NUMBERS:
+        numbers = _numbers(content, _NUMBERS[dtype])
     if prod(sizes) == 1 and len(numbers) == 1:
         return numbers[0]
     return text or None
+
+
+def _packed(key: int, content: bytes) -> list[float]:
+    """The number of a field with packed numbers; empty for several, and for other fields."""
+    if key in _PACKED_NUMBERS:
+        return _numbers(content, _PACKED_NUMBERS[key])
+    return [float(each) for each in _varints(content)] if key in _PACKED_INTEGERS else []
 
 
 def _numbers(content: bytes, kind: str) -> list[float]:
@@ -287,8 +306,8 @@ def _varints(packed: bytes) -> Iterator[int]:
 
 def _sizes(shape: bytes) -> Iterator[int]:
     for key, dimension in fields(shape):
-        if key == 2 and isinstance(dimension, bytes):
-            sizes = [value for number, value in fields(dimension) if number == 1]
+        if key == _DIMENSION and isinstance(dimension, bytes):
+            sizes = [value for number, value in fields(dimension) if number == _SIZE]
             yield sizes[0] if sizes and isinstance(sizes[0], int) else 0
 
 

@@ -1,7 +1,7 @@
-"""Keys that name a statistic without what it is of (`mean`, `min`), or with one letter (`R`).
+"""Keys that name a statistic without its quantity (`mean`, `min`), or have one letter (`R`).
 
 A script that logs one thing leaves its name out. In a log of RL that is nearly always the reward,
-but nothing in the log says so. Such a log is therefore not read until the user confirms it.
+but the log does not state it. The log is therefore not read until the user confirms it.
 """
 
 from __future__ import annotations

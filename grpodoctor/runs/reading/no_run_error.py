@@ -63,30 +63,35 @@ def no_run_error(path: Path, damage: list[Damage], log_format: str | None = None
 
 def _reason(path: Path, damage: list[Damage]) -> RunError:
     if path.is_dir():
-        names = sorted(entry.name for entry in path.iterdir())
-        if not names:
-            return _empty_error(path, "directory")
-        if error := tracker_error(path, names):
-            return error
-        reasons = _file_reasons(path, names)
-        stops = "" if reasons else _stops(path, names)
-        if stops:
-            return _no_step_error(path, stops)
-        if reasons or not damage:
-            return _error(path, reasons or f"it contains: {name_some(names)}")
-    if not (path.is_file() or path.is_dir()):
+        return _reason_of_directory(path, damage)
+    if not path.is_file():
         return _error(path, f"it is {kind_of(path.stat().st_mode)}, not a file")
-    reason = _content(path) if path.is_file() else ""
-    if damage and not reason:
-        first = damage[0]
-        line = f" line {first.line}" if first.line else ""
-        place = line.strip() if path.is_file() else f"{first.file}{line}"
-        return _error(path, f"{place}: {first.why}" if place else first.why)
+    reason = _content(path)
     if reason == "empty":
         return _empty_error(path, "file")
     if reason:
         return _error(path, f"the file is {reason}")
+    if damage:
+        first = damage[0]
+        return _error(path, f"line {first.line}: {first.why}" if first.line else first.why)
     return _text_error(path)
+
+
+def _reason_of_directory(path: Path, damage: list[Damage]) -> RunError:
+    names = sorted(entry.name for entry in path.iterdir())
+    if not names:
+        return _empty_error(path, "directory")
+    if error := tracker_error(path, names):
+        return error
+    if reasons := _file_reasons(path, names):
+        return _error(path, reasons)
+    if stops := _stops(path, names):
+        return _no_step_error(path, stops)
+    if not damage:
+        return _error(path, f"it contains: {name_some(names)}")
+    first = damage[0]
+    line = f" line {first.line}" if first.line else ""
+    return _error(path, f"{first.file}{line}: {first.why}")
 
 
 def _text_error(path: Path) -> RunError:

@@ -137,7 +137,7 @@ class FrameworkRun:
     def rollouts(self, step: int) -> Iterator[ResponseRecord]:
         """Read the dumped responses of a step again, once the steps were read.
 
-        Of a very large step, only a part is returned.
+        Only a part of a very large step is returned.
         """
         return self.follower.rollouts.rows(step)
 

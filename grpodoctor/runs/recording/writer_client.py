@@ -58,7 +58,7 @@ class WriterProcess:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     pass_fds=[lock.fd] if lock else [],
-                    # Ctrl-C on the terminal must reach only the trainer. A session of its own would
+                    # Ctrl-C on the terminal must reach only the trainer. A separate session would
                     # get an equal share of the processors on Linux, whatever its priority.
                     process_group=0,
                     env=worker_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),

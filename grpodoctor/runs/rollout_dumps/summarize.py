@@ -197,7 +197,7 @@ def _groups(responses: Responses, prompts_B: NDArray[np.uint64]) -> NDArray[np.u
 
 
 def _looping_texts(texts: Sequence[bytes]) -> NDArray[np.float64]:
-    """Which texts end in a repeated block of bytes."""
+    """Whether each text ends in a repeated block of bytes, bool."""
     tails = [text[-_SHORT_TAIL:] for text in texts]
     bytes_N = np.frombuffer(b"".join(tails), np.uint8)
     ends_B = np.cumsum(np.fromiter(map(len, tails), np.int64, len(tails)))

@@ -1,1 +1,1 @@
-"""Finding responses among all that a run recorded, without loading their texts."""
+"""Searching the recorded responses of a run without loading their texts."""

@@ -29,7 +29,7 @@ Bounds = tuple[float | None, float | None]
 
 @dataclass(frozen=True, slots=True)
 class RolloutQuery:
-    """Which responses to list, and in which order."""
+    """The responses to list, and their order."""
 
     steps: tuple[int, int] | None = None
     correct: bool | None = None

@@ -17,7 +17,7 @@ MAX_SMALL_FILE = 64 * 1024 * 1024
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a regular file for reading; refuse everything that could block or never end.
+    """Open a regular file for reading; refuse files that could block or never end.
 
     Raises:
         RunError: if the path is a pipe or a device.

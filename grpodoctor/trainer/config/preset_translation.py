@@ -89,7 +89,7 @@ _IN_WORDS = {
     "rollout.filter_groups": "groups without reward variance left out of the loss and of its "
     "denominators",
     "rollout.refill": "groups that dynamic sampling draws again",
-    "rollout.variance_of": "what must vary within a group that dynamic sampling keeps",
+    "rollout.variance_of": "dynamic sampling keeps groups that vary in",
 }
 """Keys of the bundled trainer without a common name, for readers who use another framework."""
 

@@ -87,7 +87,7 @@ def is_cached(model: PreTrainedModel, task: Task, steps: int) -> bool:
 def warm_start_kind() -> str:
     """Hash of the code and the libraries that train warm starts, without comments.
 
-    Runs of which only this differs have other initial weights, so they are no pair.
+    Two runs that differ only in this hash have other initial weights, so they are no pair.
     """
     import transformers
 

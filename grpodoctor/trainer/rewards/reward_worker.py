@@ -215,8 +215,25 @@ def load_function(spec: str) -> tuple[Function, str]:
             f"cannot be imported: {_explain(error, str(Path(file).resolve()))}"
         ) from error
     if not callable(function):
-        raise DataError(f"does not exist: {name[:80]} has no function {attribute[:40]!r}")
+        raise DataError(
+            f"does not exist: {name[:80]} has no function {attribute[:40]!r}",
+            remedy=_functions_of(module, attribute),
+        )
     return function, getattr(module, "__file__", None) or name
+
+
+def _functions_of(module: ModuleType, name: str) -> str:
+    """What to do about a missing function: the functions that the module defines."""
+    from grpodoctor.support.suggestions import did_you_mean
+
+    defined = [
+        each
+        for each, value in vars(module).items()
+        if callable(value)
+        and not each.startswith("_")
+        and getattr(value, "__module__", None) == module.__name__
+    ]
+    return did_you_mean(name, defined) if defined else "define it, or name another function"
 
 
 def _module_from_file(path: Path) -> ModuleType:

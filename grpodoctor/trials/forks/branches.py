@@ -110,7 +110,7 @@ def _train(branch: Branch) -> str:
         settings = [f"seed={branch.seed}", f"steps={branch.steps}"]
         config = saved_config(branch.path, settings)
         Trainer(config, branch.path, resume=True).run()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the run itself must go on
+    except Exception as error:  # noqa: BLE001 - no error of a branch may end the run
         what = error.what if isinstance(error, GrpodoctorError) else str(error)
         return f"{type(error).__name__}: {what}".splitlines()[0][:300]
     return ""

@@ -24,7 +24,7 @@ Change = Callable[[Tensor, Tensor], Tensor]
 
 
 def _before(values: Tensor) -> Tensor:
-    """Those of the position before."""
+    """The values of the position before."""
     return torch.cat([torch.zeros_like(values[:, :1]), values[:, :-1]], dim=1)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -24,12 +24,12 @@ class Place:
     """A block of a layer, the embedding, or the output head."""
 
     name: str
-    """Such as `3.self_attn`, `embedding`, `head`."""
+    """The name, such as `3.self_attn`, `embedding`, `head`."""
     block: nn.Module
     inner: dict[str, nn.Module] = field(default_factory=dict)
     """Modules whose output a fault of the place may change, by name; the block itself included."""
     norms: dict[str, nn.Module] = field(default_factory=dict)
-    """Those of them that normalize."""
+    """The norms among the inner modules."""
 
     @property
     def layer(self) -> int | None:
@@ -67,34 +67,36 @@ def places_of(model: Any, run: Callable[[], Any]) -> list[Place]:
         run: one forward pass, which shows in which order the modules run.
     """
     stack = layers(model)
-    scaling = {id(module) for _, module in norms(model)}
-    blocks = {
+    norm_ids = {id(module) for _, module in norms(model)}
+    children = {
         f"{number}.{name}": child
         for number, layer in enumerate(stack)
         for name, child in layer.named_children()
         if any(True for _ in child.parameters())
     }
-    found = {
+    between = {name: child for name, child in children.items() if id(child) in norm_ids}
+    places = {
         name: Place(name, child, _inner(name, child))
-        for name, child in blocks.items()
-        if id(child) not in scaling
+        for name, child in children.items()
+        if name not in between
     }
-    single = {name: child for name, child in blocks.items() if id(child) in scaling}
-    for norm, owner in _owners(single, found, run).items():
-        found[owner].inner[norm] = found[owner].norms[norm] = single[norm]
-    for place in found.values():
-        place.norms |= {n: m for n, m in place.inner.items() if id(m) in scaling}
+    for norm, owner in _owners(between, places, run).items():
+        places[owner].inner[norm] = places[owner].norms[norm] = between[norm]
+    for place in places.values():
+        place.norms |= {
+            name: module for name, module in place.inner.items() if id(module) in norm_ids
+        }
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-    ends = [Place(EMBEDDING, embedding, {EMBEDDING: embedding})]
-    last = {n: m for n, m in norms(model) if not any(m is e for e in _within(stack))}
+    found = [Place(EMBEDDING, embedding, {EMBEDDING: embedding}), *places.values()]
     if head is not None:
-        place = Place(HEAD, head, {HEAD: head, **last}, last)
-        return [*ends, *found.values(), place]
-    return [*ends, *found.values()]
+        in_layers = {id(module) for module in _within(stack)}
+        last = {name: norm for name, norm in norms(model) if id(norm) not in in_layers}
+        found.append(Place(HEAD, head, {HEAD: head, **last}, last))
+    return found
 
 
 def _inner(name: str, block: nn.Module) -> dict[str, nn.Module]:
-    return {f"{name}.{n}" if n else name: m for n, m in block.named_modules()}
+    return {f"{name}.{path}" if path else name: module for path, module in block.named_modules()}
 
 
 def _within(stack: nn.ModuleList) -> Iterator[nn.Module]:
@@ -102,36 +104,59 @@ def _within(stack: nn.ModuleList) -> Iterator[nn.Module]:
         yield from layer.modules()
 
 
-def _owners(
-    single: dict[str, nn.Module], blocks: dict[str, Place], run: Callable[[], Any]
-) -> dict[str, str]:
-    """The block of each norm between blocks, by the norm's name."""
-    order: list[tuple[str, int, int]] = []
+class _Call(NamedTuple):
+    """A module as it ran: the identities of the tensors that it read and returned, 0 if none."""
 
-    def seen(name: str) -> Callable[..., None]:
+    name: str
+    read: int
+    returned: int
+
+
+def _owners(
+    between: dict[str, nn.Module], blocks: dict[str, Place], run: Callable[[], Any]
+) -> dict[str, str]:
+    """The block of each norm between blocks, by the norm's name.
+
+    It is the block whose output the norm reads, otherwise the next one of the layer that runs.
+    """
+    modules = {**between, **{name: place.block for name, place in blocks.items()}}
+    calls = _calls(modules, run)
+    owners: dict[str, str] = {}
+    for at, call in enumerate(calls):
+        if call.name not in between or call.name in owners:
+            continue
+        layer = call.name.partition(".")[0]
+        sources = [
+            earlier.name
+            for earlier in calls[:at]
+            if earlier.name in blocks and earlier.returned == call.read
+        ]
+        followers = [
+            later.name
+            for later in calls[at:]
+            if later.name in blocks and later.name.partition(".")[0] == layer
+        ]
+        if owner := sources[-1:] or followers[:1]:
+            owners[call.name] = owner[0]
+    return owners
+
+
+def _calls(modules: dict[str, nn.Module], run: Callable[[], Any]) -> list[_Call]:
+    """The calls of some modules in one forward pass, in their order."""
+    calls: list[_Call] = []
+    kept: list[Any] = []  # Python gives the id of a freed tensor to a later one
+
+    def recorder(name: str) -> Callable[..., None]:
         def hook(_module: Any, arguments: Any, named: Any, output: Any) -> None:
-            given, made = read_input(arguments, named), tensor_of(output)
-            order.append((name, 0 if given is None else id(given), 0 if made is None else id(made)))
-            kept.extend((given, made))
+            tensors = read_input(arguments, named), tensor_of(output)
+            calls.append(_Call(name, *(0 if each is None else id(each) for each in tensors)))
+            kept.extend(tensors)
 
         return hook
 
-    kept: list[Any] = []  # ids of freed tensors are used again
-    wanted = {**single, **{name: place.block for name, place in blocks.items()}}
-    with watched(wanted, seen):
+    with watched(modules, recorder):
         run()
-    owners: dict[str, str] = {}
-    for at, (name, given, _) in enumerate(order):
-        if name not in single or name in owners:
-            continue
-        layer = name.partition(".")[0]
-        layer = name.partition(".")[0]
-        before = [n for n, _, made in order[:at] if n in blocks and made == given]
-        after = [n for n, _, _ in order[at:] if n in blocks and n.partition(".")[0] == layer]
-        chosen = before[-1:] or after[:1]
-        if chosen:
-            owners[name] = chosen[0]
-    return owners
+    return calls
 
 
 @contextmanager

@@ -265,6 +265,17 @@ def _rotary_widths(model: Any) -> list[int]:
 
 
 def _modules(model: Any) -> _Listed:
+    yield from _embedding_and_norms(model)
+    yield from _biases_and_activations(model)
+    yield from _logits(model)
+    yield from _adapters_and_heads(model)
+    try:
+        yield from _blocks(model)
+    except InapplicableError:  # the model has no list of layers
+        return
+
+
+def _embedding_and_norms(model: Any) -> _Listed:
     root = model.config.get_text_config().hidden_size ** 0.5
     yield "embedding_scale", (*_FACTORS, root, 1 / root), "number"
     yield "embedding_end", head_parameters.ends(model), "integer"
@@ -280,6 +291,9 @@ def _modules(model: Any) -> _Listed:
     pairs = [",".join(leaf for leaf in leaves if leaf in pair) for pair in positions.QK_NORMS]
     together = [*(pair for pair in pairs if pair), *_sibling_norms(model)]
     yield "without_norm", list(dict.fromkeys([*together, *leaves])), "choice"
+
+
+def _biases_and_activations(model: Any) -> _Listed:
     named = [name for name in biases(model) if "norm" not in name]
     yield "without_bias", [",".join(named), *named] if named else [], "choice"
     summed = parts.summed_biases(model)
@@ -287,11 +301,18 @@ def _modules(model: Any) -> _Listed:
         yield "bias_scale", [[names, factor] for factor in (2.0, 4.0, 8.0)], "number"
     if activations(model):
         yield "activation", _ACTIVATIONS, "choice"
+
+
+def _logits(model: Any) -> _Listed:
     yield "logit_soft_cap", (*_CAPS, 100.0), "number"
     caps = [getattr(owner, name) for owner, name in modules.logit_caps(model)]
     yield "logit_cap_product", list(dict.fromkeys(caps)), "choice"
     yield "logit_clamp", _CAPS, "number"
-    yield "logit_rounding", [f + p for f in _HALVES for p in ("", "/inputs")], "choice"
+    forms = [half + place for half in _HALVES for place in ("", "/inputs")]
+    yield "logit_rounding", forms, "choice"
+
+
+def _adapters_and_heads(model: Any) -> _Listed:
     times = [each for each in _ADAPTER if each != times_applied(model)]
     yield "adapter", times if has_adapter(model) else [], "number"
     yield "adapter_moved", adapter_places.moves(model), "choice"
@@ -302,19 +323,19 @@ def _modules(model: Any) -> _Listed:
     counts = sorted({count for count in (*_PART_COUNTS, *heads) if count <= max(heads, default=0)})
     yield "norm_parts", counts, "choice"
     yield "without_gate", modules.gates(model), "choice"
-    try:
-        yield "open_gate", modules.gated_blocks(model), "choice"
-        yield "residual_rounding", _HALVES, "choice"
-        yield "missing_layer", list(range(len(layers(model)))), "choice"
-        for layout in weight_layout.layouts(model):
-            yield "weight_layout", [layout], "choice"
-        yield "rolled_heads", head_parameters.rolls(model), "choice"
-        for name in head_parameters.scaled(model):
-            yield "parameter_scale", [[name, factor] for factor in (0.0, 2.0)], "choice"
-        for name in modules.blocks(model):
-            yield "output_scale", [[name, factor] for factor in _PARTS], "number"
-    except InapplicableError:
-        return
+
+
+def _blocks(model: Any) -> _Listed:
+    yield "open_gate", modules.gated_blocks(model), "choice"
+    yield "residual_rounding", _HALVES, "choice"
+    yield "missing_layer", list(range(len(layers(model)))), "choice"
+    for layout in weight_layout.layouts(model):
+        yield "weight_layout", [layout], "choice"
+    yield "rolled_heads", head_parameters.rolls(model), "choice"
+    for name in head_parameters.scaled(model):
+        yield "parameter_scale", [[name, factor] for factor in (0.0, 2.0)], "choice"
+    for name in modules.blocks(model):
+        yield "output_scale", [[name, factor] for factor in _PARTS], "number"
 
 
 def _routing(model: Any) -> _Listed:

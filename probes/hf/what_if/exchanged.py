@@ -24,24 +24,33 @@ def exchanges(model: nn.Module) -> dict[str, list[str]]:
 
     Projections of one parent may be exchanged; a norm may have the weights of another one, too.
     """
-    known = {id(module) for _, module in norms(model)}
-    found: dict[str, list[str]] = {}
+    norm_ids = {id(module) for _, module in norms(model)}
+    found: dict[str, dict[str, None]] = {}
     for number, layer in enumerate(layers(model)):
         for path, parent in layer.named_modules():
-            for (one, first), (other, second) in combinations(parent.named_children(), 2):
-                if not _fits(first, second):
-                    continue
-                is_norm = id(first) in known and id(second) in known
-                if not is_norm and not isinstance(first, nn.Linear):
-                    continue
-                pairs = [(one, f"{_SWAP}{other}")]
-                pairs += [(one, other), (other, one)] if is_norm else []
-                for name, source in pairs:
-                    for place in (f"*.{name}", ".".join(filter(None, (str(number), path, name)))):
-                        found.setdefault(place, [])
-                        if source not in found[place]:
-                            found[place].append(source)
-    return found
+            for name, source in _exchangeable(parent, norm_ids):
+                in_layer = ".".join(filter(None, (str(number), path, name)))
+                for place in (f"*.{name}", in_layer):
+                    found.setdefault(place, {})[source] = None
+    return {place: list(sources) for place, sources in found.items()}
+
+
+def _exchangeable(parent: nn.Module, norm_ids: set[int]) -> Iterator[tuple[str, str]]:
+    """The children of a module with children that may give them their weights.
+
+    Args:
+        parent: the module.
+        norm_ids: identities of the model's norms.
+    """
+    for (one, first), (other, second) in combinations(parent.named_children(), 2):
+        if not _fits(first, second):
+            continue
+        is_norm = id(first) in norm_ids and id(second) in norm_ids
+        if is_norm or isinstance(first, nn.Linear):
+            yield one, f"{_SWAP}{other}"
+        if is_norm:
+            yield one, other
+            yield other, one
 
 
 def squares(model: nn.Module) -> list[str]:

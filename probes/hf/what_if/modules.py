@@ -156,7 +156,7 @@ def gates(model: nn.Module) -> list[str]:
 def gated_blocks(model: nn.Module) -> list[str]:
     """Names of attention blocks that multiply their output by a sigmoid of a part of a projection.
 
-    Such a gate is no module of its own.
+    Such a gate is no separate module.
     """
     named = {
         path.rpartition(".")[2]: module
@@ -336,7 +336,7 @@ def has_own_head(model: Any) -> bool:
 def tied_head(model: Any, _: Any) -> Iterator[None]:
     """The embeddings are the output head, whose own weights are ignored."""
     if not has_own_head(model):
-        raise InapplicableError("this model has no output head of its own")
+        raise InapplicableError("this model has no separate output head")
     embeddings = model.get_input_embeddings().weight.data
     with replaced([model.get_output_embeddings().weight], lambda _weight: embeddings):
         yield

@@ -199,7 +199,7 @@ def gated(model: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def gated_norm(model: nn.Module, value: Any) -> Iterator[None]:
-    """Such norms are gated `after` the normalization, or `before` it."""
+    """These norms are gated `after` the normalization, or `before` it."""
     found = gated(model)
     if not found:
         raise InapplicableError("this model has no gated norm")

@@ -7,10 +7,11 @@ shard of another one, or a rank's slice of the output head differs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from contract import InapplicableError
 from torch import Tensor, nn
 
@@ -22,6 +23,8 @@ LAST = re.compile(
 )
 """Names of the projections back to the hidden states. Tensor parallelism divides their inputs."""
 _SLICES = (2, 4, 8)
+_SWAP = "swap "
+"""Before the number of a layer: both layers have each other's weights."""
 
 
 def layer_blocks(model: nn.Module) -> list[str]:
@@ -91,7 +94,7 @@ def layer_sources(model: nn.Module) -> list[list[str]]:
         for to in range(count)
         for source in (to - 1, to + 1)
         if 0 <= source < count
-        for how in ("", "swap ")
+        for how in ("", _SWAP)
     ]
 
 
@@ -102,23 +105,32 @@ def layer_from(model: nn.Module, value: Any) -> Iterator[None]:
     Raises:
         InapplicableError: if the layers' weights have other shapes.
     """
-    to, source = int(value[0]), int(str(value[1]).removeprefix("swap "))
-    pairs = [(to, source), (source, to)] if str(value[1]).startswith("swap ") else [(to, source)]
-    before = {number: dict(layers(model)[number].named_parameters()) for number in (to, source)}
-    if {n: w.shape for n, w in before[to].items()} != {
-        n: w.shape for n, w in before[source].items()
-    }:
-        raise InapplicableError(f"the layers {to} and {source} have other shapes")
-    kept = {number: {n: w.data for n, w in each.items()} for number, each in before.items()}
+    target, source = int(value[0]), int(str(value[1]).removeprefix(_SWAP))
+    parameters = {
+        number: dict(layers(model)[number].named_parameters()) for number in (target, source)
+    }
+    if _shapes(parameters[target]) != _shapes(parameters[source]):
+        raise InapplicableError(f"the layers {target} and {source} have other shapes")
+    original = {
+        number: {name: weight.data for name, weight in of_layer.items()}
+        for number, of_layer in parameters.items()
+    }
+    changed = {target: source}
+    if str(value[1]).startswith(_SWAP):
+        changed[source] = target
     try:
-        for at, other in pairs:
-            for name, weight in before[at].items():
-                weight.data = kept[other][name]
+        for number, giver in changed.items():
+            for name, weight in parameters[number].items():
+                weight.data = original[giver][name]
         yield
     finally:
-        for number, each in kept.items():
-            for name, data in each.items():
-                before[number][name].data = data
+        for number, of_layer in original.items():
+            for name, data in of_layer.items():
+                parameters[number][name].data = data
+
+
+def _shapes(parameters: Mapping[str, nn.Parameter]) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in parameters.items()}
 
 
 def summed_biases(model: nn.Module) -> list[str]:

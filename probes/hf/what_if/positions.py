@@ -136,7 +136,7 @@ def plain_frequencies(model: nn.Module, base: float) -> Tensor:
 
 
 def rotary_kinds(model: nn.Module) -> list[str]:
-    """The kinds of layers with rotary positions of their own, such as `sliding_attention`."""
+    """The kinds of layers with separate rotary positions, such as `sliding_attention`."""
     names = dict.fromkeys(name for _, name in rotary_modules(model))
     return [name.removesuffix("_inv_freq") for name in names] if len(names) > 1 else []
 

@@ -174,14 +174,17 @@ def weights_at(model: nn.Module, site: str) -> list[nn.Parameter]:
     path = site.rpartition("/")[0]
     number, colon, name = path.rpartition(":")
     if path.startswith("^"):
-        found = [weight for n, weight in model.named_parameters() if n == path[1:]]
+        found = [weight for full, weight in model.named_parameters() if full == path[1:]]
     else:
         stack = list(layers(model))
-        chosen = [stack[int(number)]] if colon else stack
-        every = [(n, w) for layer in chosen for n, w in layer.named_parameters()]
-        start = name.removesuffix(EVERY)
-        is_block = start != name
-        found = [w for n, w in every if n == name or (is_block and _is_matrix(n, w, start))]
+        block = name.removesuffix(EVERY)
+        is_block = block != name
+        found = [
+            weight
+            for layer in ([stack[int(number)]] if colon else stack)
+            for own, weight in layer.named_parameters()
+            if own == name or (is_block and _is_matrix(own, weight, block))
+        ]
     if not found:
         raise InapplicableError(f"this model has no {path}")
     return found

@@ -33,7 +33,7 @@ def with_parts(
     others: Mapping[str, Tensor],
     parts: Sequence[str],
 ) -> dict[str, Tensor]:
-    """The model's tensors of which parts are another checkpoint's, by name.
+    """The model's tensors with parts of another checkpoint, by name.
 
     Tensors that do not have so many equal parts are left out.
 

@@ -112,7 +112,7 @@ def test_a_log_without_a_mismatch_names_the_setting_that_logs_it(tmp_path: Path)
     log.write_text(log.read_text().replace(MEAN_DIFFERENCE, "perf/other"))
     done = grpodoctor("probe", "--run", log)
     assert done.returncode == 2
-    assert "calculate_log_probs=True logs the mean mismatch of each step" in done.stderr
+    assert "calculate_log_probs=True alone logs the mean mismatch of each step" in done.stderr
 
 
 def test_a_run_that_went_back_is_judged_by_its_last_pass(tmp_path: Path) -> None:

@@ -24,9 +24,7 @@ def test_what_is_not_translated_is_said_in_words(name: str, framework: str) -> N
 
 def test_dapo_in_trl_names_the_setting_that_trl_may_lack() -> None:
     translated = translate(preset_of("dapo"), configurable_framework_named("trl"))
-    assert translated.untranslated == (
-        "what must vary within a group that dynamic sampling keeps: correct",
-    )
+    assert translated.untranslated == ("dynamic sampling keeps groups that vary in: correct",)
     lines = {line.key: line.value for line in translated.settings}
     assert lines["reward_weights"] == "[..., 0.5]"
     assert "soft_punish_cache" not in lines

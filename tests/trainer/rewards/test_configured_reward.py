@@ -109,6 +109,15 @@ def test_a_function_that_does_not_exist(spec: str, message: str) -> None:
         UserReward(spec, seconds=60)
 
 
+def test_a_misspelt_function_names_the_one_that_is_meant(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.py"
+    file.write_text("from math import sqrt\n\n\ndef score(prompts, completions, answers): ...\n")
+    with pytest.raises(DataError, match=r"did you mean score\?"):
+        UserReward(f"{file}:scor", seconds=60)
+    with pytest.raises(DataError, match=r"use one of score$"):
+        UserReward(f"{file}:grade", seconds=60)
+
+
 def test_the_configured_function_replaces_the_verifier(tmp_path: Path) -> None:
     (tmp_path / "constant.py").write_text(
         "def reward(prompts, completions, answers):\n    return [7.0] * len(completions)\n"

@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.asked_choices import outside_choices
 from grpodoctor.preflight.answers.constructed_answers import format_answer
+from grpodoctor.preflight.answers.decimal_notation import with_other_decimals
 from grpodoctor.preflight.answers.persons_and_places import numbers_for_names
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_ANSWERS, ReferenceAnswers
 from grpodoctor.preflight.answers.stated_answers import final_answer
@@ -41,13 +42,13 @@ class AnswerForms(Check):
         Answers of which some have something around them that the others lack: quotation marks, a
         unit, a currency or percent sign, a label, markup. It is a warning if the reward function
         refuses the form of the others in these rows. Numbers like 1.234,50 among numbers like
-        1,234.50; LaTeX commands with one and with two backslashes; codes without the zeros in front
-        that they have in the prompt; names without the case or accents of the prompt, if the reward
-        function refuses the prompt's own spelling; a line that all answers have besides a short
-        answer, without which a correct answer earns nothing; answers without the form that nearly
-        all prompts ask for: decimals, a fraction, one word, a letter; and answers that are none of
-        those which the prompts offer, as in "[[A]] or [[B]]"; numbers
-        as answers to questions that ask who or where.
+        1,234.50, or where the prompts write 1234.50; LaTeX commands with one and with two
+        backslashes; codes without the zeros in front that they have in the prompt; names without
+        the case or accents of the prompt, if the reward function refuses the prompt's own
+        spelling; a line that all answers have besides a short answer, without which a correct
+        answer earns nothing; answers without the form that nearly all prompts ask for: decimals,
+        a fraction, one word, a letter; and answers that are none of those which the prompts
+        offer, as in "[[A]] or [[B]]"; numbers as answers to questions that ask who or where.
 
     Why it matters:
         The model learns one form, and correct answers in it earn nothing in the rows that want the
@@ -70,8 +71,9 @@ class AnswerForms(Check):
     def examine(self, context: PreflightContext) -> CheckResult:
         """Compare the forms of answers with each other and with the prompts."""
         rows = [row for row in spread_rows(context.rows, _MAX_ROWS) if row.answer]
+        decimals = tuple(_other_decimals(context))
         if not rows:
-            return REQUIRES_ANSWERS
+            return decimals or REQUIRES_ANSWERS
         if len(rows) < _MIN_ROWS:
             return SkippedCheck(f"{len(rows)} answers are too few", "pass more prompts")
         answers = [(row.answer or "") for row in rows]
@@ -79,6 +81,7 @@ class AnswerForms(Check):
         prompts = ["\n".join(row.texts()) for row in rows]
         scored = _scored(context)
         return (
+            *decimals,
             *_mixed(context, scored, rows, finals),
             *_report(
                 rows, mixed_separators(finals), "have another decimal separator than the others",
@@ -111,6 +114,34 @@ class AnswerForms(Check):
                 )
             ),
         )  # fmt: skip
+
+
+def _other_decimals(context: PreflightContext) -> Iterator[CheckFinding]:
+    """Answers, and columns that the reward reads, with a decimal comma for the prompt's point."""
+    rows = list(spread_rows(context.rows, _MAX_ROWS))
+    prompts = ["\n".join(row.texts()) for row in rows]
+    reward = context.reward
+    names = dict.fromkeys((*reward.parameters, *reward.keywords)) if reward else {}
+    series = {"answers": [row.answer or "" for row in rows]}
+    series |= {
+        f"values of {name!r}": [_text(row.columns.get(name)) for row in rows] for name in names
+    }
+    for title, values in series.items():
+        found = with_other_decimals(prompts, values)
+        if found:
+            yield CheckFinding(
+                "warning",
+                f"{len(found)} of {len(rows)} {title} have a decimal comma where their prompts "
+                "write a decimal point.",
+                ("Store numbers with a decimal point and without thousands separators.",),
+                tuple(f"{rows[at].location}: {values[at]!r:.80}" for at in found[:_SHOWN]),
+                {"share": len(found) / len(rows)},
+            )
+            return
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _scored(context: PreflightContext) -> ReferenceAnswers | None:

@@ -140,9 +140,11 @@ def _contradictory(duplicates: list[list[PromptRow]]) -> Iterator[CheckFinding]:
         if len({str(row.answer).strip() for row in rows if row.answer is not None}) > 1
     ]
     if contradictory:
+        several = len(contradictory) > 1
         yield CheckFinding(
             "warning",
-            f"{len(contradictory)} repeated prompts have contradictory answers.",
+            f"{len(contradictory)} repeated prompt{'s have' if several else ' has'} "
+            "contradictory answers.",
             ("Check them: at least one of the answers is wrong.",),
             tuple(
                 ", ".join(f"{row.location}: {row.answer}" for row in rows[:3])

@@ -46,6 +46,7 @@ from grpodoctor.preflight.checks.reward.changed_responses import (
 )
 from grpodoctor.preflight.checks.reward.long_responses import (
     lost_behind_long_reasoning,
+    lost_outside_tags,
     must_be_equal,
 )
 from grpodoctor.preflight.context import PreflightContext
@@ -199,8 +200,10 @@ class ExactMatchReward(Check):
             if reasons or "\\boxed" in answers.answer_format:
                 yield from lost_behind_long_reasoning(reward, answers, _recognized(answers))
             yield from must_be_equal(reward, answers, _recognized(answers))
-        elif reasons:
-            yield from lost_before_label(reward, answers, _recognized(answers))
+        else:
+            yield from lost_outside_tags(reward, answers, _recognized(answers))
+            if reasons:
+                yield from lost_before_label(reward, answers, _recognized(answers))
         if knows_thoughts(reward, context.rows):
             yield from lost_behind_thought(reward, answers, _recognized(answers))
 
@@ -452,8 +455,10 @@ def _unasked_kinds(rows: Sequence[PromptRow], answers: ReferenceAnswers) -> froz
     """Other spellings that a model has no reason to write, because of what the prompts ask for."""
     unasked = set()
     carrying = sum(has_quantity(answer) for answer in answers.answers)
-    quantities = carrying >= _MIN_CARRYING * len(answers.answers) or _most(
-        rows, lambda text: _asks_for_quantity(_FORMULA.sub(r"\1", text))
+    numbers = sum(any(map(str.isdigit, answer)) for answer in answers.answers)
+    quantities = carrying >= _MIN_CARRYING * len(answers.answers) or (
+        numbers > len(answers.answers) / 2  # names and years, not quantities, are asked for
+        and _most(rows, lambda text: _asks_for_quantity(_FORMULA.sub(r"\1", text)))
     )
     if not quantities or _most(rows, lambda text: bool(_NUMBER_ONLY.search(text))):
         unasked.add("a unit")

@@ -29,6 +29,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
     SEVERAL_INSIDE,
     SEVERAL_LINES,
     THOUGHT_ONLY,
+    VALUES_ALONE,
     WRONG,
     BadCompletion,
     bad_completions,
@@ -92,6 +93,7 @@ _ADVICE = {
     ONE_PART: "Compare all parts of the answer, as a set.",
     EVERY_LABEL: "Let labels that are not in the answer cost reward: compare sets, or use F1.",
     MANY_WORDS: "Let words that are not in the reference cost reward, for example with F1.",
+    VALUES_ALONE: "Parse the JSON and compare its fields; do not search the values in the text.",
     SCRAMBLED: "Compare the words themselves, not their letters.",
     NEGATED: "Compare the whole answer; do not search for the reference in it.",
     THOUGHT_ONLY: "Read the answer behind the thought only.",
@@ -107,6 +109,7 @@ _NOT_FOR_ALL = frozenset(
         SEVERAL_INSIDE,
         SEVERAL_LINES,
         ONE_PART,
+        VALUES_ALONE,
         EVERY_LABEL,
         MANY_WORDS,
         JUDGED,
@@ -129,13 +132,14 @@ _NEVER_CRITICAL = frozenset(
         OTHER_FORMULA,
         OFF_BY_ONE,
         ONE_PART,
+        VALUES_ALONE,
         SCRAMBLED,
         NEGATED,
         THOUGHT_ONLY,
     }
 )
 """Kinds that contain or resemble a correct answer."""
-_OF_A_PART = (NEARLY_RIGHT, OTHER_FORMULA, OFF_BY_ONE, ONE_PART, SCRAMBLED, NEGATED)
+_OF_A_PART = (NEARLY_RIGHT, OTHER_FORMULA, OFF_BY_ONE, ONE_PART, SCRAMBLED, NEGATED, VALUES_ALONE)
 """Kinds for which a measure of similarity or distance gives a part of the reward."""
 _ROUNDED = re.compile(
     r"\b(?:about|approximate(?:ly)?|estimate|nearest|round(?:ed)?|within|tolerance)\b|\u2248",

@@ -30,6 +30,7 @@ _ASKS_FOR_PROSE = re.compile(
     r"write (?:a|an|one|two|three)\b)",
     re.IGNORECASE,
 )
+_ANSWER_TAG = re.compile(r"<(\w[\w-]*)>\s*\{answer\}\s*</\1>")
 _SYNTAX = re.compile(r"[\\{}<>=;|`\[\]]")
 
 
@@ -72,6 +73,39 @@ def lost_behind_long_reasoning(
             ),
             (f"full reward: {right[0]!r:.120}",),
             {"lost": sum(losing) / len(losing)},
+        )
+
+
+def lost_outside_tags(
+    reward: UserReward, answers: ReferenceAnswers, rows: Sequence[int]
+) -> Iterator[CheckFinding]:
+    """Text before the tags that the prompts ask for, which is scored in place of their content.
+
+    Args:
+        reward: a reward function that measures the similarity to the reference.
+        answers: the data's answers.
+        rows: rows whose correct answer is rewarded.
+    """
+    tagged = [each for each in answers.requested if _ANSWER_TAG.search(each)]
+    chosen = rows[:_MAX_ROWS]
+    if len(chosen) < _MIN_ROWS or not tagged:
+        return
+    form = min(tagged, key=len)
+    texts = [f"{NEUTRAL}\n{format_answer(form, answers.answers[at])}" for at in chosen]
+    try:
+        lost = answers.lost_parts(chosen, reward([answers.rows[at] for at in chosen], texts).total)
+    except DataError:  # REW103 reports it
+        return
+    losing = [part for part in lost if part > _MOST_LOST]
+    if len(losing) > _MIN_SHARE * len(chosen):
+        part = sum(losing) / len(losing)
+        yield CheckFinding(
+            "warning",
+            f"Correct answers in the tags that the prompts ask for lose {part:.0%} of their reward "
+            "behind a line of text.",
+            ("Score the content of the tags alone, not the first line or the whole response.",),
+            (f"full reward: {answers.answer_format!r}", f"less: {texts[0]!r:.160}"),
+            {"lost": part},
         )
 
 

@@ -15,7 +15,11 @@ from grpodoctor.preflight.answers.constructed_answers import (
     with_reasoning,
 )
 from grpodoctor.preflight.answers.multiple_choice import letter_of_number
-from grpodoctor.preflight.answers.reference_answers import WITHIN_TAGS, ReferenceAnswers
+from grpodoctor.preflight.answers.reference_answers import (
+    WITHIN_FENCE,
+    WITHIN_TAGS,
+    ReferenceAnswers,
+)
 from grpodoctor.preflight.answers.requested_formats import (
     OF_THOUGHTS,
     ask_for_reasons,
@@ -56,7 +60,7 @@ class UnreachableFormat(Check):
 
     What it sees:
         Reports if the usual format, such as a code block, earns a reward only within tags that the
-        prompts do not ask for.
+        prompts do not ask for, or an answer only in a code fence (```json) that they do not name.
 
         The formats in which correct answers are rewarded. Reports if all of them have a mark, such
         as answer tags, that most prompts and the chat template do not mention. Also reports if the
@@ -104,6 +108,7 @@ class UnreachableFormat(Check):
             *unnamed,
             *self._not_requested(context, answers),
             *self._only_within_tags(context, answers),
+            *self._only_within_fence(context, answers),
             *self._written_by_prompt(context, reward, answers),
             *self._end_token(context, reward, answers),
             *self._stopped(context, reward, answers),
@@ -270,6 +275,28 @@ class UnreachableFormat(Check):
                 (f"Ask for {tags} in each prompt, or accept answers without them.",),
                 (f"rewarded format: {answers.answer_format!r}",),
                 {"asking": asking / len(texts)},
+            )
+
+    def _only_within_fence(
+        self, context: PreflightContext, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        """A code fence that the reward requires, and that the prompts ask for in no words."""
+        language = answers.format_name.removesuffix(WITHIN_FENCE)
+        if language == answers.format_name:
+            return
+        asked = re.compile(
+            rf"```|\bfence|\bcode[ -]?block|\bmarkdown\b|\b{language}\b", re.IGNORECASE
+        )
+        texts = [_prompt_text(context, row) for row in answers.rows]
+        asking = sum(bool(asked.search(text)) for text in texts) / len(texts)
+        if asking <= self.max_asking:
+            yield CheckFinding(
+                "critical",
+                f"Correct answers earn a reward only in a ```{language} block, which "
+                f"{1 - asking:.0%} of prompts do not ask for.",
+                (f"Ask for a ```{language} block in each prompt, or read answers without one.",),
+                (f"rewarded format: {answers.answer_format!r}",),
+                {"asking": asking},
             )
 
     def _written_by_prompt(

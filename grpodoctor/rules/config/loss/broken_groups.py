@@ -52,7 +52,7 @@ class BrokenGroups(ConfigRule):
         if text := _of_all(group, int(settings.amount("batch_responses"))):
             return ConfigFault("warning", text)
         if text := _of_process(group, int(settings.amount("responses_per_process"))):
-            # Of eight devices, a server leaves seven or six to the trainer.
+            # A server with one or two of eight devices leaves seven or six to the trainer.
             is_apart = settings.get("sampler_apart") is True
             return ConfigFault("info" if is_apart else "warning", text)
         return None

@@ -11,7 +11,8 @@ class MisspeltSetting(ConfigRule):
     What it sees:
         A key that the framework's table does not have and that differs from one that it has, in
         the same section, by one of eight letters or less. The setting that is meant must not be in
-        the config.
+        the config. If TRL or verl is installed next to grpodoctor, all settings of the installed
+        version are known too; its files are read, and it is not imported.
 
     Why it matters:
         Hydra refuses an unknown key only without `+`, and many scripts pass keys on without a

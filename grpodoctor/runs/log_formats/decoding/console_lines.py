@@ -86,7 +86,7 @@ _COUNTER = re.compile(
     re.IGNORECASE,
 )
 _IN_PARENTHESES = re.compile(rf"(: |=)\(({NUMBER})\)")
-"""`mean_reward: (-0.28)`, a number that stands in parentheses by itself."""
+"""`mean_reward: (-0.28)`, a number in parentheses."""
 _REWARD_LIST = re.compile(r"\brewards?\s?[:=]\s{0,4}\[([^\]\[]{1,2000})\]", re.IGNORECASE)
 """`rewards=['0.80', '0.01']`: the rewards of one group."""
 _MEAN_REWARD = re.compile(r"line/(?:(?:avg|average|mean)_reward|reward_(?:avg|average|mean))")
@@ -95,6 +95,10 @@ _ASSIGNED = re.compile(
 )
 _DOTTED = re.compile(r"""(?<![\w/.])[A-Za-z_]\w{0,60}(?:\.\w{1,60}){1,8}=([^\s,'"\]]{0,40})""")
 _MIN_SETTINGS = 3
+_TRAINING_WORDS = ("reward", "loss")
+"""A line of labels without one of these words is not about a training step."""
+_FEWEST_LABELS = 3
+_LONGEST_LABELED = 2000
 _FRAMEWORK_KEYS = 3
 """Labels with a slash in one line, from which all are keys of a framework."""
 _IN_EPOCH = re.compile(r"[Ee]poch\W{0,3}(\d{1,6})/\d{1,6}\W{1,4}(\d{1,9})/(\d{1,9})")
@@ -318,35 +322,44 @@ def parse_labeled_line(text: str) -> ParsedLine | None:
     but are not written by the framework. A callback may print the framework's own keys, such as
     `completions/clipped_ratio=0.5`; they stay as they are.
     """
-    if len(text) > 2000 or "│" in text or "┃" in text or not (":" in text or "=" in text):
+    if not _may_have_labels(text) or _echoes_settings(text):
         return None
-    small = text.lower()
-    if "reward" not in small and "loss" not in small:
-        return None
-    if _echoes_settings(text):
-        return None
-    pairs = _labeled_pairs(_LABELED.search(part) for part in _PARTS.split(text))
-    assigned = {
-        _key_of(key): to_number(value) if _counts(key) else _share(value, total)
-        for key, value, total in _ASSIGNED.findall(text)
-    }
-    has_mean = any(map(_MEAN_REWARD.fullmatch, pairs))
-    if len(pairs) < 3 and not has_mean:
-        pairs = assigned or pairs
-    elif not any("reward" in key or "loss" in key for key in pairs):
-        pairs |= assigned
+    pairs, has_mean = _labeled_or_assigned(text)
     step = _step_of_line(text)
     if step is not None:
         pairs |= {f"line/{key}": value for key, value in _listed_rewards(text).items()}
-    has_word = [any(word in key for key in pairs) for word in ("reward", "loss")]
+    has_word = [any(word in key for key in pairs) for word in _TRAINING_WORDS]
     is_enough = (all(has_word) or has_mean) and step is not None
-    if not any(has_word) or (len(pairs) < 3 and not is_enough):
+    if not any(has_word) or (len(pairs) < _FEWEST_LABELS and not is_enough):
         return None
     if sum("/" in key.removeprefix("line/") for key in pairs) >= _FRAMEWORK_KEYS:
         pairs = {key.removeprefix("line/"): value for key, value in pairs.items()}
     elif _HELD_OUT_BAR.match(text):
         pairs = {f"line/eval_{key.removeprefix('line/')}": pairs[key] for key in pairs}
     return ParsedLine(pairs, step, PART_OF_STEP if _IN_ROLLOUT.search(text) else "")
+
+
+def _may_have_labels(text: str) -> bool:
+    """Whether a line may have labels with numbers; spares most lines the regular expressions."""
+    if len(text) > _LONGEST_LABELED or "│" in text or "┃" in text:
+        return False
+    lowered = text.lower()
+    return (":" in text or "=" in text) and any(word in lowered for word in _TRAINING_WORDS)
+
+
+def _labeled_or_assigned(text: str) -> tuple[dict[str, float], bool]:
+    """The numbers of `Label: 0.5` or else of `key=0.5`, and whether a label is the mean reward."""
+    labeled = _labeled_pairs(_LABELED.search(part) for part in _PARTS.split(text))
+    assigned = {
+        _key_of(key): to_number(value) if _counts(key) else _share(value, total)
+        for key, value, total in _ASSIGNED.findall(text)
+    }
+    has_mean = any(map(_MEAN_REWARD.fullmatch, labeled))
+    if len(labeled) < _FEWEST_LABELS and not has_mean:
+        return assigned or labeled, has_mean
+    if not any(word in key for key in labeled for word in _TRAINING_WORDS):
+        return labeled | assigned, has_mean
+    return labeled, has_mean
 
 
 def _echoes_settings(text: str) -> bool:
@@ -441,7 +454,7 @@ def labels_before_dict(text: str) -> ParsedLine | None:
 
     Keys get the prefix `line/`. None if the line has fewer than two of them.
     """
-    before = text[: text.find("{")] if len(text) <= 2000 else ""
+    before = text[: text.find("{")] if len(text) <= _LONGEST_LABELED else ""
     parts = _PARTS.split(before) if ":" in before or "=" in before else []
     pairs = _labeled_pairs(_LABELED.search(part) for part in parts)
     return ParsedLine(pairs) if len(pairs) > 1 else None

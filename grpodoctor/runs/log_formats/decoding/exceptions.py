@@ -20,7 +20,6 @@ _LOGGED_ERROR = re.compile(
 _WHEN = re.compile(r"\s{0,3}\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z\s")
 """The time that the log of a container has before each line."""
 _LONGEST_LINE = 1000
-_TRACES = ("Traceback (most recent call last)", '  File "')
 _SHOWN = 100
 """Characters of an exception in a message: its name, and what the first line on a screen holds."""
 
@@ -56,11 +55,6 @@ def shortened(exception: str) -> str:
         return exception
     sentences = exception[:_SHOWN].rpartition(". ")[0]
     return f"{sentences}." if sentences else plain(exception, limit=_SHOWN)
-
-
-def is_of_traceback(text: str) -> bool:
-    """Whether a text contains a line of a traceback, whose heading Hydra leaves out."""
-    return any(mark in text for mark in _TRACES)
 
 
 def is_of_signal(exception: str) -> bool:

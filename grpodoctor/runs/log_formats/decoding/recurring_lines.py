@@ -7,6 +7,7 @@ grows, and one of the labels is a known name, they are the metrics of a run. Pro
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -193,27 +194,31 @@ def parse_recurring_line(text: str) -> LabeledLine | None:
     pairs = [(_label_of(match[1]), match) for match in _PAIR.finditer(text)]
     if any(label.rpartition("_")[2] in _ITEM_NAMES for label, _ in pairs):
         return None
-    counters = {
-        name: int(match[3])
-        for label, match in reversed(pairs)
-        if (name := _counter_of(label, match))
-    }
-    found = [
-        (label, match)
-        for label, match in pairs
-        if not _counter_of(label, match) and (match[2].strip() or _is_known(label))
-    ]
-    values = {key: value for each in found for key, value in _values_of(*each).items()}
-    before = text[: found[0][1].start()] if found else ""
-    step = next((counters[name] for name in _STEP_NAMES if name in counters), None)
-    count = _COUNT.search(before) if step is None else None
-    if count is not None and any(map(_OF_TRAINING.search, values)):
-        step = int(count[1])
+    counters: dict[str, int] = {}
+    metrics: list[tuple[str, re.Match[str]]] = []
+    for label, match in pairs:
+        if counter := _counter_of(label, match):
+            counters.setdefault(counter, int(match[3]))
+        elif match[2].strip() or _is_known(label):
+            metrics.append((label, match))
+    values = {key: value for metric in metrics for key, value in _values_of(*metric).items()}
+    before = text[: metrics[0][1].start()] if metrics else ""
+    step = _step_of(counters, before, values)
     if step is None or not any(map(_is_known, values)):
         return None
     prefix = "line/eval_" if _HELD_OUT.search(before) else "line/"
     keyed = {f"{prefix}{key}": value for key, value in values.items()}
     return LabeledLine(step, counters.get("epoch"), keyed)
+
+
+def _step_of(counters: Mapping[str, int], before: str, values: Mapping[str, float]) -> int | None:
+    """The step of a line: its counter, or a bare number before metrics of the training."""
+    named = next((counters[name] for name in _STEP_NAMES if name in counters), None)
+    if named is not None:
+        return named
+    count = _COUNT.search(before)
+    is_of_training = count is not None and any(map(_OF_TRAINING.search, values))
+    return int(count[1]) if count is not None and is_of_training else None
 
 
 def _counter_of(label: str, match: re.Match[str]) -> str:

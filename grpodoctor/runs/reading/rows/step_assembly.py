@@ -265,17 +265,24 @@ class StepAssembly:
                 self.rewritten += 1
                 pending.forget(log, counter)
         for name, reading in values.items():
-            before, origin = pending.values.get(name), pending.origins.get(name, source)
-            if before is not None and origin != source:
-                counts = self._ranks[log] < self._ranks[origin[0]]
-                if origin[0] != log and readings_differ(before, reading):
-                    if counts:
-                        self._note_conflict(step, name, reading, before, (log, origin[0]))
-                    else:
-                        self._note_conflict(step, name, before, reading, (origin[0], log))
-                if not counts:
-                    continue
-            pending.values[name], pending.origins[name] = reading, source
+            if self._replaces(source, pending, step, name, reading):
+                pending.values[name], pending.origins[name] = reading, source
+
+    def _replaces(
+        self, source: Origin, pending: _Pending, step: int, name: str, reading: Reading
+    ) -> bool:
+        """Whether a reading counts: no log has it yet, or its log was opened earlier."""
+        before, origin = pending.values.get(name), pending.origins.get(name, source)
+        if before is None or origin == source:
+            return True
+        log, other = source[0], origin[0]
+        counts = self._ranks[log] < self._ranks[other]
+        if log != other and readings_differ(before, reading):
+            if counts:
+                self._note_conflict(step, name, reading, before, (log, other))
+            else:
+                self._note_conflict(step, name, before, reading, (other, log))
+        return counts
 
     def _note_conflict(
         self, step: int, name: str, kept: Reading, other: Reading, logs: tuple[str, str]

@@ -6,7 +6,7 @@ Formula
     gradient of log p, truncated at the order of the group size, instead of that of p.
 
 Settings
-    None of its own. The paper uses rewards of 0 and 1 and takes on-policy steps: the preset max_rl.
+    None. The paper uses rewards of 0 and 1 and takes on-policy steps: the preset max_rl.
 
 Effect on metrics
     advantage/abs_max rises to the group size minus 1 where one response of a group is correct. Hard

@@ -6,7 +6,7 @@ Formula
     (a - m) / sqrt(max(v, 1e-8)).
 
 Settings
-    None of its own. ProRL v2 uses it with dynamic sampling: the preset prorl_v2.
+    None. ProRL v2 uses it with dynamic sampling: the preset prorl_v2.
 
 Effect on metrics
     The scale of advantages does not depend on how much prompts differ in difficulty. If correct and

@@ -9,7 +9,7 @@ Denominator
     responses. Long responses weigh more.
 
 Settings
-    None of its own.
+    None.
 
 Effect on metrics
     The gradient variance (optimizer/grad_norm) is higher than with a clipped loss. There is no clip

@@ -1,0 +1,69 @@
+"""REW107."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+
+_PENALTY = re.compile(
+    r"penal|cost|length|\blen|long|repet|error|violat|toxic|distance|loss|fail|bad", re.IGNORECASE
+)
+"""Names of functions that count what is unwanted."""
+
+
+class NegativeWeight(Check):
+    """A reward function has a negative weight or none.
+
+    What it sees:
+        The weights of the reward functions in the run's config (reward_weights of TRL and
+        ms-swift). Reports a negative weight of a function whose name does not say that it counts
+        something unwanted, such as a penalty or a length, and notes a weight of zero.
+
+    Why it matters:
+        Responses that the function rates highest lose against the others of their group: the policy
+        learns the opposite.
+
+    What to do:
+        Make the weight positive. A function that returns negative penalties needs a positive
+        weight.
+
+    When it is wrong:
+        The function returns what shall become smaller, under another name.
+
+    References:
+        None.
+    """
+
+    code: ClassVar[str] = "REW107"
+    name: ClassVar[str] = "negative-reward-weight"
+    summary: ClassVar[str] = "A reward function has a negative weight or none."
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Look at each weight."""
+        if not (context.reward_weights or context.framework):
+            return SkippedCheck("no config was given", "pass --run-config FILE")
+        findings = []
+        for name, weight in context.reward_weights:
+            if weight < 0 and not _PENALTY.search(name):
+                findings.append(
+                    CheckFinding(
+                        "warning",
+                        f"The reward function {name!r:.60} has the weight {weight:g}: a higher "
+                        "score lowers the reward.",
+                        ("Make the weight positive, unless the function counts mistakes.",),
+                        figures={"weight": weight},
+                    )
+                )
+            elif weight == 0:
+                findings.append(
+                    CheckFinding(
+                        "info",
+                        f"The reward function {name!r:.60} has the weight 0: it is only logged.",
+                        figures={"weight": weight},
+                    )
+                )
+        return tuple(findings)

@@ -1,0 +1,240 @@
+"""The first step with simple responses, rows in order, and answers that are found elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.frameworks.registry import configurable_framework_named
+from grpodoctor.preflight.answers.decimal_notation import with_other_decimals
+from grpodoctor.preflight.answers.inferred_answers import infer_answers
+from grpodoctor.preflight.answers.reached_targets import ReachedTargets
+from grpodoctor.preflight.answers.reference_answers import score_reference_answers
+from grpodoctor.preflight.answers.simulated_step import CUT, EMPTY, RIGHT, WRONG, simulate_step
+from grpodoctor.preflight.answers.source_tags import fences_read
+from grpodoctor.preflight.answers.undeserving_answers import values_alone
+from grpodoctor.preflight.checks.reward.negative_weight import NegativeWeight
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.inputs.reward_weights import reward_weights
+from grpodoctor.preflight.inputs.run_settings import RunSettings
+from grpodoctor.preflight.results.check_results import CheckFinding, SkippedCheck
+from grpodoctor.preflight.texts.exchanged_columns import exchanged_columns
+from grpodoctor.trainer.rewards.user_reward import UserReward
+from tests.preflight.planted import eighteenth_rewards as w
+from tests.preflight.planted import eighteenth_sets as s
+
+RewardOf = Callable[..., UserReward]
+FindingsOf = Callable[[str, PreflightContext], list[CheckFinding]]
+
+_SUMS = """
+import re
+def reward(completions, answer, **kwargs):
+    texts = [c[-1]["content"] if isinstance(c, list) else c for c in completions]
+    found = [re.findall(r"#### (-?[0-9]+)", text) for text in texts]
+    return [float(bool(f) and f[-1] == str(a)) for f, a in zip(found, answer)]
+"""
+
+
+def _rows(count: int, first: int = 10) -> tuple[PromptRow, ...]:
+    numbers = range(first, first + count)
+    return tuple(
+        PromptRow(
+            f"line {n}", f"What is {n} + 1?", answer=str(n + 1), columns={"answer": str(n + 1)}
+        )
+        for n in numbers
+    )  # fmt: skip
+
+
+def test_the_advantages_are_those_of_the_groups(reward_of: RewardOf) -> None:
+    reward, rows, settings = reward_of(_SUMS), _rows(40), RunSettings(batch_prompts=16)
+    answers = score_reference_answers(reward, rows, settings)
+    assert answers is not None
+    step = simulate_step(reward, answers, rows, settings, is_shuffled=False)
+    assert [row.location for row in step.rows] == [row.location for row in rows[:16]]
+    assert (step.scored, step.group_size, step.leading, step.silent) == (16, 8, 16, [])
+    # Two of eight rewards are 1: mean 1/4, standard deviation sqrt(8/7 * 1/4 * 3/4).
+    spread = (8 / 7 * 3 / 16) ** 0.5
+    assert step.mean_advantage(RIGHT) == pytest.approx(0.75 / spread)
+    for kind in (WRONG, EMPTY, CUT):
+        assert step.mean_advantage(kind) == pytest.approx(-0.25 / spread)
+    shuffled = simulate_step(reward, answers, rows, settings, is_shuffled=True)
+    assert [row.location for row in shuffled.rows] != [row.location for row in step.rows]
+
+
+def test_a_first_step_without_a_signal_is_a_warning(
+    reward_of: RewardOf, findings_of: FindingsOf
+) -> None:
+    rows = _rows(96)
+    unpaid = tuple(
+        PromptRow(row.location, row.prompt, answer="unknown", columns={"answer": "unknown"})
+        for row in rows[:20]
+    )
+    for begin, severity in ((unpaid, "warning"), ((), "info")):
+        context = PreflightContext(
+            files=None, rows=(*begin, *rows), reward=reward_of(_SUMS),
+            settings=RunSettings(batch_prompts=16),
+        )  # fmt: skip
+        (finding,) = findings_of("GRP103", context)
+        assert finding.severity == severity
+        assert finding.figures["silent"] == (16 if begin else 0)
+        assert "16 prompts" in finding.details[0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "severities"),
+    [
+        ([*"AAAABBBB" * 20], []),
+        (sorted("ABCD" * 40), ["warning"]),
+        ([str(3 * n * n) for n in range(160)], ["info"]),
+        ([str(n) for n in range(160)], []),
+    ],
+)
+def test_rows_in_order_are_reported_without_shuffling(
+    labels: list[str], severities: list[str], findings_of: FindingsOf
+) -> None:
+    rows = tuple(
+        PromptRow(f"line {at}", f"question {at}", answer=label, columns={"answer": label})
+        for at, label in enumerate(labels)
+    )
+    for is_shuffled in (False, True):
+        context = PreflightContext(
+            files=None, rows=rows, settings=RunSettings(),
+            run_config={"shuffled_data": is_shuffled},
+        )  # fmt: skip
+        found = findings_of("DAT129", context)
+        assert [each.severity for each in found] == ([] if is_shuffled else severities)
+
+
+@pytest.mark.parametrize(
+    ("framework", "key"), [("trl", "shuffle_dataset"), ("verl", "data.shuffle")]
+)
+def test_shuffling_is_read_from_the_config(framework: str, key: str) -> None:
+    table = configurable_framework_named(framework).knobs
+    assert table.read_facts({key: False})["shuffled_data"] is False
+    assert table.defaults["shuffled_data"] is True
+
+
+@pytest.mark.parametrize(
+    "numbers", [(3, 5, 2), (4, 7, 8, 8), (1, 2, 3, 4, 5), (9, 8, 25, 50, 3, 7)]
+)
+def test_targets_are_reached_with_some_of_the_numbers(numbers: tuple[int, ...]) -> None:
+    targets = ReachedTargets(numbers)
+    a, b, *_, c = numbers
+    wanted = {2: a * c, 3: (a + b) * c if len(numbers) > 3 else a + b - c}
+    for size, target in wanted.items():
+        found = targets.with_some(size, target)
+        used = sorted(map(int, found.translate(str.maketrans("+-*/()", " " * 6)).split()))
+        assert used in [sorted(part) for part in combinations(numbers, size)]
+        assert eval(found, {"__builtins__": {}}) == target  # noqa: S307 - the test's subject
+    assert targets.with_some(2, 10**9) == ""
+
+
+def test_answers_are_found_under_another_name(reward_of: RewardOf) -> None:
+    source = _SUMS.replace("answer, **kwargs", "answer=None, **kwargs").replace(
+        "    texts", '    answer = answer or [""] * len(completions)\n    texts'
+    )
+    rows = tuple(
+        PromptRow(row.location, row.prompt, columns={"question": row.prompt, "total": row.answer},
+                  prompt_column="question")
+        for row in _rows(30)
+    )  # fmt: skip
+    inferred = infer_answers(reward_of(source), rows, RunSettings())
+    assert inferred is not None
+    assert inferred.column == "total"
+    assert inferred.rows[0].answer == rows[0].columns["total"]
+
+
+def test_a_column_named_query_may_hold_answers(reward_of: RewardOf) -> None:
+    rows = tuple(
+        PromptRow(f"line {at}", row["prompt"][-1]["content"], answer=None, columns=row,
+                  messages=tuple(row["prompt"]), prompt_column="prompt")
+        for at, row in enumerate(s.query_rows(24, 7))
+    )  # fmt: skip
+    inferred = infer_answers(reward_of(w.SQL, "query_reward"), rows, RunSettings())
+    assert inferred is not None
+    assert inferred.column == "query"
+
+
+def test_fences_of_the_source_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "rewards.py"
+    path.write_text('import re\nP = r"```(?:json)?\\n(.*?)```"\nQ = "```SQL\\n"\nR = "``` x"\n')
+    assert fences_read(f"{path}:reward") == ("json", "sql")
+    assert fences_read("package.module:reward") == ()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "value", "is_other"),
+    [
+        ("Total: 1,234.56 EUR", "1.234,56", True),
+        ("Total: 1234.56 EUR", "1234,56 \u20ac", True),
+        ("Total: 1.234,56 EUR", "1.234,56", False),
+        ("Total: 1234.56, as in 9,99", "1.234,56", False),
+        ("Total: 1234.56", "1234.56", False),
+        ("Points 3.5 and 7", "3, 5", False),
+    ],
+)
+def test_a_decimal_comma_for_a_decimal_point(prompt: str, value: str, is_other: bool) -> None:
+    found = with_other_decimals([prompt] * 30, [value] * 30)
+    assert found == (list(range(30)) if is_other else [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "severities"),
+    [
+        ({"reward_funcs": ["accuracy", "format"], "reward_weights": [1.0, -0.5]}, ["warning"]),
+        ({"reward_funcs": "accuracy length_penalty", "reward_weights": "1.0 -0.5"}, []),
+        ({"reward_weights": [1.0, 0.0, -2]}, ["info", "warning"]),
+        ({"reward_weights": ["one", 1.0]}, None),
+        ({}, None),
+    ],
+)
+def test_negative_weights(settings: dict[str, object], severities: list[str] | None) -> None:
+    context = PreflightContext(
+        files=None, rows=(), settings=RunSettings(), reward_weights=reward_weights(settings)
+    )
+    outcome = NegativeWeight().examine(context)
+    if severities is None:
+        assert isinstance(outcome, SkippedCheck)
+    else:
+        assert not isinstance(outcome, SkippedCheck)
+        assert [each.severity for each in outcome] == severities
+
+
+def test_values_without_their_json_are_no_answer() -> None:
+    answer = '{"vendor": "Voss", "total": {"amount": 12.5, "open": true}, "notes": [null, "new"]}'
+    assert values_alone(answer) == "Voss\n12.5\nnew"
+    assert values_alone('{"answer": 5}') == values_alone("5") == values_alone("[1, 2]") == ""
+
+
+def test_exchanged_columns_are_found() -> None:
+    rows = [
+        {"question": f"What is {at} plus {at}?", "answer": str(2 * at), "note": "easy"}
+        for at in range(60)
+    ]
+    assert exchanged_columns(rows) is None
+    wrong = [
+        {**row, "question": row["answer"], "answer": row["question"]} if at % 12 == 5 else row
+        for at, row in enumerate(rows)
+    ]
+    found = exchanged_columns(wrong)
+    assert found is not None
+    assert (found.columns, found.rows) == (("question", "answer"), (5, 17, 29, 41, 53))
+    mixed = [
+        {**row, "answer": row["question"] if at % 3 else row["answer"]}
+        for at, row in enumerate(rows)
+    ]
+    assert exchanged_columns(mixed) is None
+
+
+@pytest.mark.parametrize(("lower", "is_fault"), [(0, False), (2, False), (9, True), (40, True)])
+def test_scores_of_exchanged_pairs(lower: int, is_fault: bool) -> None:
+    rows = [
+        {"score_chosen": at, "score_rejected": at + (1 if at < lower else -1)} for at in range(40)
+    ]
+    found = exchanged_columns(rows)
+    assert (found is not None) == is_fault
+    assert found is None or len(found.rows) == lower
