@@ -15,7 +15,8 @@ from grpodoctor.frameworks.row_keys import MOST_KEYS
 from grpodoctor.frameworks.unused_keys import UnusedKeys
 from grpodoctor.frameworks.version_bounds import VersionBounds, version_bounds
 from grpodoctor.vocabulary.knobs import Setting
-from grpodoctor.vocabulary.metrics import Kind, metric_of
+from grpodoctor.vocabulary.metric import Kind
+from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import (
     Max,
     Mean,

@@ -27,7 +27,7 @@ _FEWEST = 64
 
 @dataclass(frozen=True, slots=True)
 class Shifted:
-    """How one side's experts are shifted against the other's."""
+    """How far the experts of one side are shifted against those of the other side."""
 
     axis: str
     """`token` or `layer`."""
@@ -60,7 +60,7 @@ class ExpertReplay(Cause):
     is_symmetric = True
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
-        """The experts of one side are those of the other's neighboring tokens."""
+        """The experts of one side are those of neighboring tokens of the other side."""
         used = any(name == EXPERTS_SHIFTED for name, _ in variant.setup.edits)
         if used or variant.setup.replay or not variant.setup.learner.kind.can_alter:
             return None
