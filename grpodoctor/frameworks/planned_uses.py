@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from grpodoctor.frameworks.key_meaning import KeyMeaning
-from grpodoctor.vocabulary.metrics import Kind
+from grpodoctor.vocabulary.metric import Kind
 
 ROUNDING = 1e-3
 """A share may exceed its bounds by so much through rounding."""

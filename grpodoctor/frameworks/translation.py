@@ -15,7 +15,8 @@ from grpodoctor.frameworks.row_keys import MOST_KEYS
 from grpodoctor.frameworks.unused_keys import UnusedKeys
 from grpodoctor.frameworks.version_bounds import VersionBounds, version_bounds
 from grpodoctor.vocabulary.knobs import Setting
-from grpodoctor.vocabulary.metrics import Kind, metric_of
+from grpodoctor.vocabulary.metric import Kind
+from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import (
     Max,
     Mean,
@@ -149,6 +150,14 @@ class Translator:
         self._known.add(key)
         self._plans.clear()
 
+    def set_aside(self, key: str, reason: str) -> None:
+        """Read no metric from a logged key that was seen before, for a reason."""
+        bare = self._bare[key]
+        self._uses[bare] = ()
+        self.unused.rejected[bare] = reason
+        self.unused.by_last_part.pop(bare, None)
+        self._plans.clear()
+
     def correct_shares(self, counts: Sequence[str], percentages: Sequence[str]) -> None:
         """Read shares from keys in the unit that all their values show, not the single value.
 
@@ -159,8 +168,7 @@ class Translator:
         shares = {key: self._plain_shares(key) for key in (*counts, *percentages)}
         for key in counts:
             if shares[key]:
-                self._uses[self._bare[key]] = ()
-                self.unused.rejected[self._bare[key]] = "its values are counts, not shares"
+                self.set_aside(key, "its values are counts, not shares")
         for key in percentages:
             if uses := shares[key]:
                 self._uses[self._bare[key]] = tuple(

@@ -9,42 +9,12 @@ tokens), `reference` (the frozen model of a KL penalty).
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
-from grpodoctor.vocabulary.metric_qualifiers import HELDOUT, without_qualifier
-
-Kind = Literal["mean", "rate", "max", "min", "quantiles"]
-
-_INF = float("inf")
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One row of the vocabulary."""
-
-    name: str
-    """Canonical name; a part like `<name>` stands for any text without a slash."""
-    kind: Kind
-    unit: str
-    over: str
-    """The population of the mean, rate or extreme."""
-    summary: str
-    policies: str = ""
-    """The policies that it compares or is measured under; empty if there are none."""
-    low: float = -_INF
-    high: float = _INF
-    source: str = ""
-    how: str = ""
-    """How to record it, for rules that lack it; empty if it is always recorded."""
-
-    @property
-    def may_be_empty(self) -> bool:
-        """Whether the population is empty in some healthy batches, so that NaN means "none"."""
-        return self.name in _MAY_BE_EMPTY
-
+from grpodoctor.vocabulary.metric import Metric
+from grpodoctor.vocabulary.metric_qualifiers import without_qualifier
 
 _YAO = "Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"
 _DAPO = "DAPO, arXiv 2503.14476"
@@ -195,6 +165,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("prompts/skipped_rate", "rate", "share", "prompts considered",
            "Prompts skipped when sampling a batch because they are almost always or never solved.", low=0,
            high=1),
+    Metric("prompts/stage", "mean", "stage", "steps",
+           "Stage of a curriculum as a number: another one means other tasks.",
+           how="log the stage, task or difficulty of a step in a column of that name"),
     Metric("prompts/outside_rate", "rate", "share", "prompts with a known pass rate",
            "Prompts whose pass rate is outside the range that is sampled.", low=0, high=1),
     # rollouts, tools and environments
@@ -253,7 +226,7 @@ METRICS: tuple[Metric, ...] = (
     *(
         Metric(f"kl/{policy}/{estimator}", "mean", "nats", "loss tokens",
                f"KL divergence by the {estimator} estimator.", pair,
-               low=-_INF if estimator == "k1" else 0, source=_KL,
+               low=-math.inf if estimator == "k1" else 0, source=_KL,
                how=_REFERENCE if policy == "reference" else "")
         for policy, pair in (("reference", "learner | reference"), ("old_policy", "old | learner"))
         for estimator in ("k1", "k2", "k3")
@@ -466,19 +439,6 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/record", "mean", "seconds", "steps",
            "Time that recording takes in the training thread.", low=0),
 )
-
-_MAY_BE_EMPTY = frozenset((
-    *HELDOUT, "pass_at_k/<k>",  # between two evaluations
-    "accuracy/train", "reward/component/<name>/mean", "reward/component/<name>/std",  # other tasks
-    "length/correct", "length/incorrect", "length/group_gap", "length/terminated_mean",
-    "entropy/correct", "entropy/incorrect", "reward/truncated", "optimizer/positive_nll",
-    "groups/uncentred_rate", "groups/text_similarity", "prompts/outside_rate",
-    "tools/failure_rate", "environment/invalid_action_rate", "clip/high_probability",
-    "critic/explained_variance",  # undefined if all returns are equal
-    "experts/replay_agreement",
-))  # fmt: skip
-"""Metrics of a part of the batch that can be empty, and of tasks or sets that not every batch has.
-"""
 
 _PARTIAL = re.compile(r"/(position|probability)/[0-9.e-]+$")
 """Qualifiers of a part of the tokens that can be empty."""

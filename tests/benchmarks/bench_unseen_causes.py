@@ -4,7 +4,8 @@
 contain a word, all by default; `make bench-causes` runs all. `--sample SHARE` runs that share of
 each group; `--seed N` runs them in random order. `-o FILE` writes one JSON line per plant and
 resumes an earlier run. `--cpu-limit SECONDS` runs each pair in a process of its own, and stops it
-after so much computing time. Tiny random checkpoints, transformers on both sides, in one process.
+after so much computing time. `--random-doubles N --seed S` runs N doubles that the seed draws from
+the known single faults. Tiny random checkpoints, transformers on both sides, in one process.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,7 @@ from tests.probe.attribution.cases import measured, plain  # noqa: E402
 from tests.probe.attribution.in_process import InProcess  # noqa: E402
 from tests.probe.plants.catalogue import MOE, Plant, plants, unseen  # noqa: E402
 from tests.probe.plants.families import adapter, checkpoint, prompts  # noqa: E402
+from tests.probe.plants.random_doubles import GROUP, random_double, random_doubles  # noqa: E402
 
 PROMPTS, SAMPLES, TOKENS = 24, 3, 40
 ENGINE = ROOT / "tests" / "probe" / "plants" / "planted_engine.py"
@@ -184,6 +188,13 @@ def _scorings(root: Path) -> int:
 
 
 def _investigated(plant: Plant, root: Path) -> tuple[Case, Attribution]:
+    with _measured(plant, root) as (runner, case):
+        return case, investigate(runner, case)
+
+
+@contextmanager
+def _measured(plant: Plant, root: Path) -> Iterator[tuple[InProcess, Case]]:
+    """A plant's pair, measured."""
     model = checkpoint(root / plant.family, plant.family)
     stale = checkpoint(root / f"{plant.family}-stale", plant.family, changed=0.15)
     paths = {"STALE": stale, "ADAPTER": root / "adapter", "LOUD_ADAPTER": root / "loud"}
@@ -206,7 +217,32 @@ def _investigated(plant: Plant, root: Path) -> tuple[Case, Attribution]:
             runner, *pair, sampling, stale=older, experts=plant.family in MOE,
             processing=Processing.of(sampling) if plant.shared else None,
         )  # fmt: skip
-        return case, investigate(runner, case)
+        yield runner, case
+
+
+SMALLEST = 0.01
+"""Mean |Δp| that each fault of a random double exceeds alone."""
+
+
+def _drawn_doubles(seed: int, count: int, root: Path) -> list[Plant]:
+    """The first doubles of a seed whose faults matter alone, each measured without attribution."""
+    known: dict[str, bool] = {}
+
+    def matters(plant: Plant) -> bool:
+        if plant.key not in known:
+            known[plant.key] = probability_gap(plant, root) > SMALLEST
+        return known[plant.key]
+
+    return list(islice(random_doubles(seed, matters), count))
+
+
+def probability_gap(plant: Plant, root: Path) -> float:
+    """The mean |Δp| of a pair, without attribution; 0 if the family cannot have the fault."""
+    try:
+        with _measured(plant, root) as (_, case):
+            return case.comparison.value("mismatch/prob_diff_mean")
+    except GrpodoctorError:
+        return 0.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -218,17 +254,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--cpu-limit", type=int, metavar="SECONDS")
     parser.add_argument("--key", help="of one plant, as -o writes it")
+    parser.add_argument("--random-doubles", type=int, metavar="N")
     options = parser.parse_args(arguments)
-    words = options.words
-    wanted = [
-        plant
-        for plant in (*plants(), *unseen())
-        if (not words or any(word in plant.name or word == plant.group for word in words))
-        and options.key in (None, plant.key)
-    ]
-    if not wanted:
-        parser.error(f"no plant has {' or '.join(words)} in its name, and no group is called so")
-    chosen = sampled(wanted, options.sample, options.seed)
+    if options.random_doubles and options.seed is None:
+        parser.error("--random-doubles needs --seed")
+    if options.random_doubles:
+        with tempfile.TemporaryDirectory() as scratch:
+            chosen = _drawn_doubles(options.seed, options.random_doubles, Path(scratch))
+    elif options.key and options.key.startswith(GROUP):
+        chosen = [random_double(options.key)]
+    else:
+        wanted = [each for each in (*plants(), *unseen()) if _is_wanted(each, options)]
+        if not wanted:
+            parser.error(f"no plant has {' or '.join(options.words)} in its name or as its group")
+        chosen = sampled(wanted, options.sample, options.seed)
     known = _earlier(options.output)
     outcomes = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -249,6 +288,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_tables(outcomes)
     print_leave_one_out(outcomes)
     return 0
+
+
+def _is_wanted(plant: Plant, options: argparse.Namespace) -> bool:
+    if options.key not in (None, plant.key):
+        return False
+    words = options.words
+    return not words or any(word in plant.name or word == plant.group for word in words)
 
 
 def sampled(wanted: Sequence[Plant], share: float, seed: int | None) -> list[Plant]:

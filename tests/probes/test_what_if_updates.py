@@ -15,9 +15,14 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 from contract import InapplicableError, Response, Sampling
+from hf.what_if.partial_updates import coarse_update, partial_update
 from hf.what_if.tensor_parts import with_parts
 
-from tests.probe.plants import planted_engine, third_draw_weights  # noqa: F401  # its faults
+from tests.probe.plants import (
+    fifth_draw_faults,  # noqa: F401  # its faults
+    planted_engine,
+    third_draw_weights,  # noqa: F401  # its faults
+)
 from tests.probe.plants.families import checkpoint, prompts
 from tests.probes.test_what_if_layers import loaded, scores
 
@@ -154,3 +159,65 @@ def test_moves_of_layers_and_factors(folders: tuple[Path, Path]) -> None:
         engine.altered([("update_moved", [str(older), "q_proj>gate_proj"])]),
     ):
         pass
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_a_sparse_update_equals_the_fault(folders: tuple[Path, Path], share: float) -> None:
+    now, older = folders
+    engine = loaded(now)
+    rows = rows_of(engine)
+    plain = scores(engine, rows)
+    faulty = planted_engine.load(str(now), {"threads": 1, "faults": f"sparse_sync:{share},{older}"})
+    try:
+        wanted = scores(faulty, rows)
+    finally:
+        faulty.close()
+    with engine.altered([("update_part", [f"largest:quantile|{older}", share])]):
+        assert np.abs(wanted - scores(engine, rows)).max() < 1e-4
+    assert np.abs(wanted - plain).max() > 0.02
+    assert np.array_equal(scores(engine, rows), plain)
+
+
+OWN = {"a": torch.tensor([[1.0, -4.0], [2.0, 0.5]]), "b": torch.tensor([8.0, 0.1])}
+OLDER = {"a": torch.zeros(2, 2), "b": torch.tensor([6.0, 0.05])}
+ARRIVED = {
+    ("largest", 0.5): ([[0, 1], [1, 0]], [1, 0]),
+    ("smallest", 0.5): ([[1, 0], [0, 1]], [0, 1]),
+    ("largest of all", 0.5): ([[0, 1], [1, 0]], [1, 0]),
+    ("largest of all", 0.2): ([[0, 1], [0, 0]], [0, 0]),
+    ("relative", 0.7): ([[1, 1], [1, 1]], [0, 0]),
+    ("relative", 0.8): ([[1, 1], [1, 1]], [0, 1]),
+    ("rows", 0.5): ([[1, 1], [0, 0]], [1, 0]),
+    ("first", 0.5): ([[1, 1], [0, 0]], [1, 0]),
+    ("last", 0.25): ([[0, 0], [0, 1]], [0, 0]),
+    ("largest:up", 0.3): ([[0, 1], [1, 0]], [1, 0]),
+    ("largest:down", 0.4): ([[0, 1], [0, 0]], [1, 0]),
+}
+
+
+@pytest.mark.parametrize("part", ARRIVED)
+def test_which_elements_arrive(part: tuple[str, float]) -> None:
+    found = partial_update(OWN, OLDER, *part)
+    for name, wanted in zip(OWN, ARRIVED[part], strict=True):
+        at = torch.tensor(wanted, dtype=torch.bool)
+        assert torch.equal(found[name], torch.where(at, OWN[name], OLDER[name]))
+
+
+def test_random_elements_and_unknown_parts() -> None:
+    own, older = {"a": torch.ones(100, 100)}, {"a": torch.zeros(100, 100)}
+    one, same, other = (partial_update(own, older, f"random:{n}", 0.3)["a"] for n in (1, 1, 2))
+    assert float(one.mean()) == pytest.approx(0.3, abs=0.02)
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    for how, share in (("middle", 0.5), ("largest", 1.2)):
+        with pytest.raises(InapplicableError):
+            partial_update(own, older, how, share)
+
+
+def test_an_update_in_a_coarse_format() -> None:
+    signs = coarse_update(OWN, OLDER, "sign")
+    assert torch.allclose(signs["a"], torch.tensor([[1.0, -1.0], [1.0, 1.0]]) * 1.875)
+    half = coarse_update(OWN, OLDER, "bfloat16")
+    assert torch.allclose(half["b"], OWN["b"], rtol=0.01)
+    with pytest.raises(InapplicableError):
+        coarse_update(OWN, OLDER, "int3")

@@ -60,6 +60,10 @@ def _share_names(*conditions: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(forms))
 
 
+_EPISODES = tuple(f"{branch}/{name}" for branch in ("episode", "episodes", "game")
+                  for name in _mean_names(("length", "len", "steps", "num_steps", "turns")))
+"""Keys below `episode/`: an environment counts its turns, not tokens."""
+
 _RESPONSE_LENGTHS = tuple(f"{noun}_{length}" for noun in _RESPONSES for length in _LENGTHS)
 _TOTALS = {"response_tokens", "completion_tokens", "output_tokens", "gen_tokens", "rollout_tokens",
            "responses_tokens", "completions_tokens", "generation_tokens", "resp_tokens",
@@ -147,7 +151,7 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
         "parse_error", "parse_failure", "parse_fail"),
     "environment/turns_mean": _mean_names(
         ("turns", "num_turns", "n_turns", "episode_length", "episode_len", "episode_steps",
-         "turns_per_episode", "steps_per_episode", "ep_len")),
+         "turns_per_episode", "steps_per_episode", "ep_len")) + _EPISODES,
     "rollouts/aborted_rate": _share_names("aborted", "abort", "timeout", "timed_out"),
     "rollouts/error_rate": _share_names("rollout_error", "env_error", "environment_error",
                                         "reward_error", "exception"),

@@ -178,13 +178,20 @@ a third of their groups."""
 
 
 def cost_in_words(cost: Cost) -> str:
-    """What a problem cost since its onset, as a list."""
+    """The steps and the time that a problem took since its onset, as a list."""
     steps = f"{cost.steps} steps" if cost.steps != 1 else "1 step"
-    spent = ", ".join(filter(None, (steps, _time(cost))))
+    return ", ".join(filter(None, (steps, _time(cost))))
+
+
+def with_waste(fault: str, cost: Cost) -> str:
+    """A fault and the share of rollouts without gradient since its onset, if they are many.
+
+    The share follows the fault, since it may be an effect of it. A fault of the groups states it.
+    """
     share = cost.rollouts_without_gradient
-    if share is None or share < _MOSTLY:
-        return spent
-    return f"{spent}, {share:.0%} of rollouts in zero-variance groups"
+    if share is None or share < _MOSTLY or "group" in fault:
+        return fault
+    return f"{fault}, with {share:.0%} of rollouts in zero-variance groups"
 
 
 def _time(cost: Cost) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from grpodoctor.monitor.diagnosis.costs import cost_in_words
+from grpodoctor.monitor.diagnosis.costs import cost_in_words, with_waste
 from grpodoctor.monitor.diagnosis.coverage import Coverage
 from grpodoctor.monitor.diagnosis.missing_reward import NAME_ITS_KEY
 from grpodoctor.monitor.diagnosis.past_faults import (
@@ -343,7 +343,8 @@ def _solved(
     advice = (
         "check that wrong responses earn less" if is_doubtful else "stop and keep this checkpoint"
     )
-    what = f"{_clause(problem.cause.summary)}{_but(doubt)}; {advice}"
+    what = with_waste(f"{_clause(problem.cause.summary)}{_but(doubt)}", problem.cost)
+    what = f"{what}; {advice}"
     return Verdict(
         "solved",
         _sentences(what, [*_others(faults), *past]),
@@ -367,7 +368,7 @@ def _sick(
     problem = faults[0]
     present = problem.present
     fall = _lost_outcome(problem) or (evidence.fall if _explains_fall(problem) else "")
-    what = _with_lost_outcome(_clause(present.summary), fall)
+    what = with_waste(_with_lost_outcome(_clause(present.summary), fall), problem.cost)
     if first_action:
         if _NOT_LOGGED in what:  # said already
             first_action = first_action.removesuffix(f" ({_NOT_LOGGED})")

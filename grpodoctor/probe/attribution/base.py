@@ -96,6 +96,9 @@ class Cause(ABC):
     """Whether the experiment also makes sense if a reference engine stands in for the sampler."""
     repeats: ClassVar[bool] = False
     """Whether further causes of the kind can be found after the first."""
+    needs_steady: ClassVar[bool] = False
+    """Whether the experiment compares many changes of one computation, which is in vain for a side
+    that differs from itself."""
     when: ClassVar[Literal["always", "gap", "above-noise"]] = "above-noise"
     """Smallest gap for which the cause is examined: `always` includes no gap; `gap` includes a gap
     that may be rounding, because two settings are known to differ and an experiment decides."""

@@ -14,6 +14,7 @@ from grpodoctor.probe.attribution.edits import (
 from grpodoctor.probe.attribution.operation_causes import cause_of_operation
 from grpodoctor.probe.attribution.site_causes import WIRED, cause_of_rank_part, cause_of_site
 from grpodoctor.probe.attribution.structure_causes import STRUCTURE, block_in_words
+from grpodoctor.probe.attribution.update_causes import UPDATE
 
 
 def _cause(id: str, title: str, change: str, remedy: str) -> ComputedCause:  # noqa: A002 - its name
@@ -23,6 +24,7 @@ def _cause(id: str, title: str, change: str, remedy: str) -> ComputedCause:  # n
 _CHECK = "Compare this setting in the config.json that each engine loads and in its start options."
 _BY_NAME: dict[str, ComputedCause] = {
     **STRUCTURE,
+    **UPDATE,
     **WIRED,
     "window": _cause(
         "sliding-window", "The {side} uses another sliding window",

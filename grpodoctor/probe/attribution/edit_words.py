@@ -31,6 +31,12 @@ from grpodoctor.probe.attribution.structure_causes import (
     layout_in_words,
     lost_experts_in_words,
 )
+from grpodoctor.probe.attribution.update_causes import (
+    coarse_update_in_words,
+    moved_update_in_words,
+    partial_update_in_words,
+    scaled_update_in_words,
+)
 
 _BANNED = -100.0
 """A bias that leaves a token no probability."""
@@ -79,6 +85,8 @@ _PAIRED: dict[str, Callable[[str], str]] = {
     ),
     "rope_parameter": lambda name: f"{name} {{}} in the scaling of rotary positions",
     "setting": lambda name: f"{name} {{}}",
+    "update_part": partial_update_in_words,
+    "update_scale": scaled_update_in_words,
 }
 """Edits of a name and a number: from the name, the sentence with a place for the number."""
 
@@ -126,6 +134,8 @@ def _pattern(name: str, change: Any) -> str:
 
 
 _WORDED: dict[str, Callable[..., str]] = {
+    "update_format": coarse_update_in_words,
+    "update_moved": moved_update_in_words,
     "expert_sum": lambda _, which: f"only the output of each token's {which} expert",
     "experts_from": experts_in_words,
     "layer_from": _other_layer,

@@ -35,6 +35,12 @@ _WITH_ATTRIBUTE = frozenset(
 """Edits whose values are pairs of a name and a number."""
 OTHER_WEIGHTS = "other_weights"
 """Name of the edit that takes tensors of another checkpoint."""
+UPDATE_FORMAT, UPDATE_MOVED = "update_format", "update_moved"
+UPDATE_PART, UPDATE_SCALE = "update_part", "update_scale"
+UPDATE_EDITS = frozenset(
+    {UPDATE_FORMAT, UPDATE_MOVED, UPDATE_PART, UPDATE_SCALE, OTHER_WEIGHTS, "weights_until"}
+)
+"""Edits with the weights of another checkpoint, of which a setup has one at most."""
 GENERATED, IN_PROMPT, IN_RESPONSE = "generated", "in_prompt", "in_response"
 IN_PREFIX = "in_prefix"
 """Edits that score along the path of generation, with another edit in one of its phases."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from grpodoctor.probe.attribution.search.gap_tests import GapTests
 from grpodoctor.probe.attribution.search.saved_state import SavedState
 from grpodoctor.probe.attribution.search.selection import (
     CLOSED,
+    WHOLE,
     Step,
     TriedCause,
     gaps_in_order,
@@ -111,6 +112,35 @@ class Explanation:
         self.imitated, self.experiments.named = set(saved.imitated), set(saved.taken)
         self.tests.noise, self.tests.rounding = saved.noise, saved.rounding
         self.checked = saved.checked
+
+    def _withdraw_edits(self) -> bool:
+        """Withdraw edits that together with all later causes leave much of the gap.
+
+        The best of a hundred edits imitates a part of any gap, such as that of other weights. Two
+        faults can each leave a part; together they leave next to nothing.
+        """
+        saved = self.before_edits
+        if saved is None or not self._leave_much(saved):
+            return False
+        self._restore(saved)
+        return True
+
+    def _leave_much(self, saved: SavedState) -> bool:
+        """Whether the edits since a state, and all later causes, leave much of its gap."""
+        if self.variant is None or self.tests.is_quiet(self.variant):
+            return False
+        return self.left > (1 - WHOLE) * saved.left and self.checked <= len(saved.steps)
+
+    def _would_only_withdraw(
+        self, steps: Sequence[Step], start: SavedState, edits: SavedState | None
+    ) -> bool:
+        """Whether the present edits would be withdrawn, and other causes would not be.
+
+        Causes that explain the sampler's own scores leave the gap of another fault, however large.
+        An edit that imitates a larger part of both is no reason to give them up.
+        """
+        is_kept = edits is None and len(steps) > len(start.steps)
+        return is_kept and self.before_edits is not None and self._leave_much(self.before_edits)
 
     def _drop_unneeded(self, variant: Variant) -> Variant:
         """Drop causes that the later ones make superfluous; returns the variant without them."""
@@ -200,6 +230,8 @@ class Explanation:
             return
         for step in in_steps(self.experiments, tried, before, after):
             self._accept_step(step)
+        # Of two causes that were found together, either step alone removes too little to show it.
+        self.tests.learn_rounding(tried, before, after)
         self.variant = after if self.tests.is_quiet(after) else self._refreshed(after)
 
     def _accept_step(self, tried: TriedCause) -> None:

@@ -234,6 +234,8 @@ class _Investigation(Explanation):
             if is_ended:
                 is_better = is_better_explanation(known.left, than=self.left, is_quiet=is_quiet)
                 is_better &= self.variant is None or not self._is_explained(self.variant)
+                is_better |= self._would_only_withdraw(known.steps, start, edits)
+                is_better |= len(self.steps) == len(start.steps)  # it found nothing
             if is_better:
                 self._restore(known)
                 self.before_edits = edits
@@ -297,6 +299,8 @@ class _Investigation(Explanation):
                 self._accept(self._fitted_again(tried))
                 self._accept_causes()
                 is_quiet = self.tests.is_quiet(self.variant)
+                if self._would_only_withdraw(best.steps, start, edits):
+                    continue
                 if self.variant is not None and is_better_explanation(
                     self.left, than=best.left, is_quiet=is_quiet
                 ):
@@ -366,20 +370,6 @@ class _Investigation(Explanation):
             tried += self._results(cause, start.variant, hypothesis, least=least)
         return first_causes(tried, besides=steps[0].cause if steps else "")
 
-    def _withdraw_edits(self) -> bool:
-        """Withdraw edits that together with all later causes leave much of the gap.
-
-        The best of a hundred edits imitates a part of any gap, such as that of other weights. Two
-        faults can each leave a part; together they leave next to nothing.
-        """
-        saved = self.before_edits
-        if saved is None or self.variant is None or self.tests.is_quiet(self.variant):
-            return False
-        if self.left <= (1 - WHOLE) * saved.left or self.checked > len(saved.steps):
-            return False
-        self._restore(saved)
-        return True
-
     def _search_subset(self, variant: Variant) -> None:
         """Continue with the responses or tokens that differ, if a cause is found for them."""
         self.subset = differing_part(self.experiments, variant)
@@ -427,10 +417,9 @@ class _Investigation(Explanation):
     def _hypotheses(self, variant: Variant, *, peels: bool) -> Iterator[tuple[Cause, Hypothesis]]:
         quiet, edits = self.tests.is_quiet(variant), self.tries_edits
         found = hypotheses(self.experiments, variant, peels=peels, quiet=quiet, with_edits=edits)
-        # After the cheap causes, and before hundreds of edits are tried.
-        return (
-            pair for pair in found if not pair[0].repeats or not is_own(self.experiments, variant)
-        )
+        # After the cheap causes, and before hundreds of edits or prompts are tried.
+        sides = self.experiments, variant
+        return (pair for pair in found if not (pair[0].needs_steady and is_own(*sides)))
 
     def _results(
         self, cause: Cause, variant: Variant, hypothesis: Hypothesis, least: float | None = None

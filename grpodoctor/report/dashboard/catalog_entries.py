@@ -22,7 +22,8 @@ from grpodoctor.support.field_docs import field_docs
 from grpodoctor.trainer.config.preset_translation import translate
 from grpodoctor.trainer.config.presets import preset_names, preset_of
 from grpodoctor.trainer.recipes import Page, families, page_markdown
-from grpodoctor.vocabulary.metrics import METRICS, Metric
+from grpodoctor.vocabulary.metric import Metric
+from grpodoctor.vocabulary.metrics import METRICS
 
 Kind = Literal["rule", "remedy", "recipe", "metric"]
 

@@ -37,6 +37,7 @@ from grpodoctor.rules.shared.run_health import (
     typical_share,
     zero_variance_metric,
 )
+from grpodoctor.rules.shared.success_measures import may_be_success_share
 from grpodoctor.rules.shared.windows import in_steps, in_typical_steps
 from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
@@ -73,7 +74,9 @@ class AllIncorrectGroups(Rule):
 
         Where groups are not counted, the rule uses what the log implies: pass@k, equal rewards in a
         batch, or a success rate near zero. At a success rate p, at most G x p of the groups of G
-        responses contain a success. If the reward differs between batches
+        responses contain a success. A reward that scatters less than the share of successes in any
+        batch size in use is the mean of many small rewards instead. If the reward differs between
+        batches
         without a correct response, groups vary although none succeeds: the finding then is a
         warning that states how rare success is.
 
@@ -360,6 +363,8 @@ class AllIncorrectGroups(Rule):
         if series.last > self.max_success:
             return UNDECIDED
         if not series.is_within(0, 1):
+            return NOT_LOGGED
+        if name == _REWARD and not may_be_success_share(chart, series):
             return NOT_LOGGED
         recent = series.tail(self.patience)
         is_long = len(recent) >= self.patience

@@ -17,6 +17,7 @@ from grpodoctor.rules.shared.alike_groups import (
     has_alike_groups,
     has_alike_stds,
 )
+from grpodoctor.rules.shared.averaged_batches import batches_per_reading, equal_batches
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.flat_outcome import outcome_rose
 from grpodoctor.rules.shared.run_health import (
@@ -65,6 +66,7 @@ class ZeroRewardStd(Rule):
         The finding is `info` where the reward has an unknown scale and has not risen, since the log
         then does not separate success from failure. It is a warning once most batches have one and
         the same reward, without a rise in twenty readings: whatever the scale, nothing is learned.
+        So is a reward that differs from batch to batch if hardly any batch has a group that varies.
         A reward that is the same negative number for all responses is a failure on any scale: the
         policy has found the cheapest way to end an episode. Where groups are counted by
         correctness, a rising outcome does not excuse equal rewards of right and wrong responses.
@@ -250,8 +252,9 @@ class ZeroRewardStd(Rule):
         is_inferred = zero_variance_metric(chart) == INFERRED_ZERO_VARIANCE
         equal = chart.series(zero_variance_metric(chart) or _ZERO_VARIANCE)
         if is_inferred:
-            steps = in_steps(equal, 2 * RECENT)
-            parts = [f"No group varies in {zero_variance:.0%} of batches {steps}"]
+            steps, batches = in_steps(equal, 2 * RECENT), batches_per_reading(chart, equal)
+            of_what = "batches" if batches == 1 else f"{batches}-batch readings"
+            parts = [f"No group varies in {zero_variance:.0%} of {of_what} {steps}"]
         else:
             steps = in_typical_steps(equal, RECENT)
             parts = [f"{zero_variance:.0%} of groups have equal rewards {steps}"]
@@ -274,18 +277,49 @@ class ZeroRewardStd(Rule):
             "length/mean" if length is not None else None,
         )
         severity: Severity = "warning" if is_starving else "info"
-        return Sighting(severity, text, evidence, remedies, self._onset(chart))
+        onset = self._onset(chart)
+        if self._is_without_signal(chart):
+            onset = partial(self._first_without_signal, chart, onset())
+        return Sighting(severity, text, evidence, remedies, onset)
 
     def _never_rose(self, chart: Chart) -> bool:
-        """Whether most readings are one and the same reward, which is neither risen nor full.
+        """Whether the reward is neither risen nor full, and no prompt mix explains equal groups.
 
-        Other rewards from batch to batch are prompts of different difficulty.
+        Either most readings are one and the same reward, or hardly any batch has a group that
+        varies. Otherwise, the prompts may differ in difficulty.
         """
         reward = chart.series("reward/mean")
-        if len(reward) < self.patience or _repeated(reward.tail(WINDOW)) is None:
+        if len(reward) < self.patience:
+            return False
+        if _repeated(reward.tail(WINDOW)) is None and not self._is_without_signal(chart):
             return False
         is_solved = is_near_ceiling(reward) or zero_variance_cause(chart) == "all-correct"
         return not is_solved and not outcome_rose(chart)
+
+    def _is_without_signal(self, chart: Chart) -> bool:
+        """Whether no group varies in most batches, early and late among the latest readings."""
+        equal = chart.series(INFERRED_ZERO_VARIANCE)
+        if zero_variance_metric(chart) != INFERRED_ZERO_VARIANCE or len(equal) < self.patience:
+            return False
+        batches = batches_per_reading(chart, equal)
+        shares = equal.tail(2 * RECENT)
+        halves = (shares[:RECENT], shares[RECENT:])
+        return all(
+            equal_batches(half, batches, self.all_share) >= self.min_flat_batches for half in halves
+        )
+
+    def _first_without_signal(self, chart: Chart, latest: int) -> int:
+        """The step of the first ten readings since which no group varies in most batches."""
+        equal = chart.series(INFERRED_ZERO_VARIANCE)
+        batches, shares = batches_per_reading(chart, equal), equal.tail(WINDOW)
+        first = len(shares) - 2 * RECENT
+        while (
+            first >= RECENT
+            and equal_batches(shares[first - RECENT : first], batches, self.all_share)
+            >= self.min_flat_batches
+        ):
+            first -= RECENT
+        return min(latest, equal.steps(WINDOW)[first])
 
     def _onset(self, chart: Chart) -> Callable[[], int]:
         series = chart.series(zero_variance_metric(chart) or _ZERO_VARIANCE)

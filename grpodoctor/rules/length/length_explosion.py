@@ -16,6 +16,7 @@ from grpodoctor.rules.shared.run_health import (
     outcome_lost,
     outcome_metric,
 )
+from grpodoctor.rules.shared.task_stages import jumped_with_stage
 from grpodoctor.rules.shared.whole_run import rises_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
@@ -58,7 +59,7 @@ class LengthExplosion(Rule):
 
     When it is wrong:
         A switch to harder prompts lengthens responses and lowers the reward at once. Held-out
-        evaluations tell it apart, if they are logged.
+        evaluations or a column with the stage tell it apart, if they are logged.
 
     References:
         verl issue 2738 (entropy rises until responses are truncated); verl-agent issue 188 (length
@@ -131,6 +132,8 @@ class LengthExplosion(Rule):
         """Whether the policy got worse, and the responses grew as the outcome fell."""
         length, best = chart.series(_LENGTH), chart.series(outcome_metric(chart) or "").highest
         if any(rises_over_run(chart.series(name)) for name in HELDOUT):
+            return False
+        if jumped_with_stage(chart, length, before) is not None:
             return False
         if best is None or best.step < length.steps(WINDOW)[0]:
             return True  # how long responses were at the best outcome is no longer known

@@ -35,6 +35,7 @@ from grpodoctor.rules.shared.run_health import (
     share_lost,
 )
 from grpodoctor.rules.shared.small_falls import joint_fall, step_fall
+from grpodoctor.rules.shared.task_stages import fall_with_stage
 from grpodoctor.rules.shared.usual_updates import usual_updates
 from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
 from grpodoctor.runs.chart import Chart
@@ -81,8 +82,9 @@ class RewardCollapse(Rule):
         within one reading, which they do not share, is a note until the level is back.
         The finding ends when the level is within a tenth of the best one, and is `info` if held-out
         accuracy or reward rises through the fall: the training prompts became harder, or the
-        verifier changed. A fall that leaves less than a tenth stays critical: next to nothing is
-        left to learn from.
+        verifier changed. So is a fall that comes with another stage of a curriculum and leaves what
+        that stage began with. Other falls that leave less than a tenth stay critical: next to
+        nothing is left to learn from.
 
     Why it matters:
         A policy rarely recovers: the responses that would teach it are no longer sampled. The last
@@ -101,7 +103,7 @@ class RewardCollapse(Rule):
     When it is wrong:
         Harder prompts in a curriculum, or a change of the reward or the sampling temperature, lower
         accuracy and reward without harming the policy. Without held-out readings before and after
-        it, such a fall looks the same.
+        it, or a column with the stage of the curriculum, such a fall looks the same.
 
     References:
         Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training.
@@ -194,6 +196,9 @@ class RewardCollapse(Rule):
             sighting = joint_fall(chart, name) or self._lost_part(chart, name)
         if sighting is None:
             return self._step_fall(chart, name)
+        with_stage = fall_with_stage(chart, sighting)
+        if with_stage is not None:
+            return with_stage
         from_outside = fall_from_outside(chart, sighting)
         if from_outside is not None and self._is_gone(chart, sighting):
             return from_outside  # nothing is left to learn from, whatever the policy can do

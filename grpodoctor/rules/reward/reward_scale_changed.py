@@ -25,6 +25,7 @@ from grpodoctor.rules.shared.reward_components import (
     component_name,
 )
 from grpodoctor.rules.shared.run_health import RECENT, current_metric
+from grpodoctor.rules.shared.task_stages import stage_changes
 from grpodoctor.rules.shared.whole_group_copies import copies_whole_groups
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -95,9 +96,10 @@ class RewardScaleChanged(Rule):
         the rewards back, or start a new run.
 
     When it is wrong:
-        A curriculum whose tasks pay on different scales. Updates are the same as before if
-        advantages are divided by the spread of their group, but the readings before and after the
-        step cannot be compared all the same: a rise from one to the other is not progress.
+        A curriculum whose tasks pay on different scales, if its stage is not logged. Updates are
+        the same as before if advantages are divided by the spread of their group, but the readings
+        before and after the step cannot be compared all the same: a rise from one to the other is
+        not progress.
 
     References:
         Dr. GRPO, arXiv 2503.20783, on the division by the standard deviation.
@@ -175,7 +177,14 @@ class RewardScaleChanged(Rule):
             found.append(self._negated(chart, mean))
         elif last == 1:
             found.append(self._vanished(chart, mean))
-        return next(filter(None, found), None if is_logged else NOT_LOGGED)
+        changed = next(filter(None, found), None)
+        if changed is not None:
+            return None if self._comes_with_stage(chart, changed) else changed
+        return None if is_logged else NOT_LOGGED
+
+    def _comes_with_stage(self, chart: Chart, sighting: Sighting) -> bool:
+        """Whether the tasks of a curriculum changed at this step, which may pay otherwise."""
+        return sighting.find_onset is not None and sighting.find_onset() in stage_changes(chart)
 
     def _windows(self, chart: Chart, name: str) -> _Windows | None:
         """The readings before and since the step; None with too few of them."""

@@ -30,6 +30,7 @@ from grpodoctor.runs.reading.centred_reward import (
     centred_note,
     raw_reward_among,
 )
+from grpodoctor.runs.reading.episode_cuts import set_episode_cuts_aside
 from grpodoctor.runs.reading.heldout_accuracy import heldout_accuracy_among
 from grpodoctor.runs.reading.key_words import (
     is_training_mean,
@@ -148,6 +149,7 @@ class FrameworkDetector:
         for layout in dict.fromkeys(tuple(row.values) for row in rows):
             translator.readings(dict.fromkeys(layout, math.nan))
         translator.correct_shares(*counts_and_percentages(rows))
+        set_episode_cuts_aside(translator, keys, self._options.mapping)
         notes += _find_reward(translator, rows, self._options.mapping)
         notes += _find_heldout_accuracy(translator, rows, self._options.mapping)
         manifest = _manifest(framework, settings)
@@ -295,7 +297,8 @@ def _find_reward(
         if is_training_mean(key) and key not in centred
     }
     raw = raw_reward_among({**unknown, **components}) if centred else ""
-    key = raw or reward_key_among(unknown) or whole_reward_among(components)
+    key = raw or reward_key_among(unknown) or reward_key_among(_nonzero(unknown, rows))
+    key = key or whole_reward_among(components)
     reason = "because of its name"
     if not key and (key := lone_reward_among(components)):
         reason = "since the log has no other reward"
@@ -304,10 +307,20 @@ def _find_reward(
         translator.unused.components = tuple(components)
         return notes
     translator.read_as(key, "reward/mean")
-    return notes or [
+    notes = notes or [
         f"no known key holds the reward; {key} is read as reward/mean {reason}, which "
         f"`--map {key}=METRIC` overrides"
     ]
+    heldout = f"eval/{key}"
+    if heldout in unknown and "reward/heldout" not in translator.metrics:
+        translator.read_as(heldout, "reward/heldout")
+        notes.append(f"{heldout} is read as reward/heldout, like {key}")
+    return notes
+
+
+def _nonzero(counts: Mapping[str, int], rows: Sequence[LogRow]) -> dict[str, int]:
+    """The keys that are not zero in every row: a component that is not in use is no reward."""
+    return {key: count for key, count in counts.items() if any(row.values.get(key) for row in rows)}
 
 
 def _find_heldout_accuracy(

@@ -38,6 +38,7 @@ from grpodoctor.runs.reading.rows.repeated_values import RepeatedValues
 from grpodoctor.runs.reading.rows.row_order import RowOrder, split_by_counter, without_suffixes
 from grpodoctor.runs.reading.rows.row_sorting import MOST_SORTED, rows_behind, sort_rows
 from grpodoctor.runs.reading.rows.run_columns import RunColumns, WantedRows, chosen_number
+from grpodoctor.runs.reading.rows.stage_column import StageColumn
 from grpodoctor.runs.reading.rows.step_assembly import StepAssembly
 from grpodoctor.runs.reading.rows.step_column import StepColumn
 from grpodoctor.runs.records import StepRecord
@@ -97,6 +98,7 @@ class FrameworkFollower:
         self._undetected: list[tuple[LogFile, LogRow]] = []
         """Rows that were read before the framework was detected."""
         self._assembly = StepAssembly()
+        self._stages = StageColumn()
         self._translator: Translator | None = None
         self._row_counts: dict[Path, int] = {}
         self._orders: dict[str, RowOrder] = {}
@@ -381,6 +383,8 @@ class FrameworkFollower:
         for part in split_by_counter(without_suffixes(row, framework), framework):
             readings = translator.readings(part.values)
             placed = order.place(part) if readings else None
+            if placed is not None and part.counter != EVALUATION:
+                readings |= self._stages.readings(part)
             if placed is not None:
                 unread = translator.unread(part.values) if self.options.keep_unread_keys else {}
                 yield _PlacedRow(file, placed[0], readings, placed[1], unread)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -47,6 +48,7 @@ _LOGPROB = _words("logprob logprobs logp logps lp")
 _RATE = _words("frac fraction ratio rate share pct percent proportion")
 _SAMPLER = _words("rollout sampler sampling vllm sglang inference engine behave behavior mismatch")
 _REWARD = _words("reward rewards rew return returns score scores")
+_SCORE = _words("score scores")
 _CLIP = _words("clip clipped clipfrac clipping")
 _OTHER_LENGTHS = (_EXTREMES - {"num"}) | _words("prompt input total turn")
 """Words of keys whose lengths are not the mean length of a response."""
@@ -159,11 +161,11 @@ _NOT_THE_REWARD = (
     _words(
         "best initial final baseline running rolling cumulative schedule weight weights coef "
         "events target threshold delta gap diff error failure progress previous teacher model "
-        "margin spread cer wer perplexity ppl loss"
+        "margin spread cer wer perplexity ppl loss token tokens"
     )
     | _RATE
 )
-"""Words of keys about the reward that do not hold the mean reward of a step."""
+"""Words of keys about the reward that do not hold the mean reward of a response in a step."""
 
 _WHOLE = _words("total overall combined")
 """Words that tell the whole reward from its components."""
@@ -179,18 +181,45 @@ def reward_key_among(keys: Mapping[str, int]) -> str:
     """The key whose words say that it holds the mean reward, if there is just one; else ''.
 
     Of several, one that holds the whole reward counts, or the only one whose spread is logged too:
-    `reward/chosen_mean` with `reward/chosen_std`, next to the means of components.
+    `reward/chosen_mean` with `reward/chosen_std`, next to the means of components, or the only
+    reward next to scores, from which a script computes it: `bleu_reward_mean` next to
+    `bleu_score_mean`. One of several components, which have the same last words, is not the reward.
 
     Args:
         keys: keys that no table knows, with the number of rows that have them.
     """
     candidates = [key for key, rows in keys.items() if rows >= _MIN_ROWS and _may_be_reward(key)]
+    candidates = [key for key in candidates if not _is_one_of_several(key, keys)]
     whole = [key for key in candidates if not _WHOLE.isdisjoint(words_of(key))]
     spread = [key for key in candidates if "mean" in key and key.replace("mean", "std") in keys]
-    for chosen in (candidates, whole, spread):
+    rewards = [key for key in candidates if _SCORE.isdisjoint(separate_words(key))]
+    for chosen in (candidates, whole, spread, rewards):
         if len(chosen) == 1:
             return chosen[0]
     return ""
+
+
+_SUFFIX = re.compile(r"_(?:rewards?|scores?)(?:_(?:mean|avg))?$")
+"""The last words of `<name>_reward_mean`."""
+
+
+def _is_one_of_several(key: str, keys: Mapping[str, int]) -> bool:
+    """Whether a key such as `brevity_reward_mean` has others of that form next to it.
+
+    Those of the form or the accuracy are no candidates for the whole reward by themselves.
+    """
+    suffix = _SUFFIX.search(key)
+    if suffix is None or not _WHOLE.isdisjoint(words_of(key)):
+        return False
+    return any(
+        other != key
+        and rows >= _MIN_ROWS
+        and other.endswith(suffix.group())
+        and not is_heldout(other)
+        and not _may_be_reward(other)
+        and _NOT_THE_REWARD.isdisjoint(separate_words(other) - _RATE)
+        for other, rows in keys.items()
+    )
 
 
 def whole_reward_among(components: Mapping[str, int]) -> str:

@@ -28,6 +28,7 @@ from hf.what_if import (
     positions,
     rank_parts,
     rope_types,
+    router_choice,
     routing,
     row_orders,
     sites,
@@ -54,6 +55,7 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "embedding_scale": modules.embedding_scale,
     "expert_sum": experts.expert_sum,
     "experts_from": experts.experts_from,
+    "experts_shifted": router_choice.experts_shifted,
     "function_name": modules.function_name,
     "gated_norm": norm_kinds.gated_norm,
     "latent_cache": part_rounding.latent_cache,
@@ -100,6 +102,7 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "rope_type": rope_types.rope_type,
     "rolled_heads": head_parameters.rolled_heads,
     "rotary_width": positions.rotary_width,
+    "router_bias": router_choice.router_bias,
     "router_groups": routing.router_groups,
     "router_place": routing.router_place,
     "router_precision": routing.router_precision,
@@ -151,7 +154,9 @@ class WhatIf:
         self._edits = {
             **_EDITS,
             "other_weights": others.edit(),
+            "update_format": others.update_format,
             "update_moved": others.update_moved,
+            "update_part": others.update_part,
             "update_scale": others.update_scale,
         }
         self._mixed: _MixedWeights | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -161,8 +161,10 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
     def attend(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
         attention_mask: Tensor | None, scaling: float | None = None, softcap: float | None = None,
-        s_aux: Tensor | None = None, **_: Any,
+        s_aux: Tensor | None = None, sinks: Tensor | None = None, indices: Tensor | None = None,
+        position_bias: Tensor | None = None, **others: Any,
     ) -> tuple[Tensor, None]:  # fmt: skip
+        _refuse_scores(others)
         if edits.kv_cache:
             key, value = _in_cache(key, value, edits.kv_cache)
         if edits.kv_saturation:
@@ -176,8 +178,12 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
         cap = softcap if edits.attention_soft_cap is None else edits.attention_soft_cap
         if cap:
             scores = torch.tanh(scores / cap) * cap
+        if position_bias is not None:
+            scores = scores + position_bias
         scores = scores.float() + _mask(query, key, attention_mask, edits.of(module))
-        sinks = None if edits.without_sinks else s_aux
+        if indices is not None:
+            scores = _of_selected(scores, indices)
+        sinks = None if edits.without_sinks else (s_aux if sinks is None else sinks)
         if sinks is not None:
             sinks = sinks * float(edits.sink_scale) + float(edits.sink_shift)
         weights = _weights(scores, sinks, edits).to(query.dtype)
@@ -186,6 +192,26 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
         return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
 
     return attend
+
+
+_PER_QUERY = 4
+"""Axes of a tensor with a number for each row, head, query and key."""
+
+
+def _refuse_scores(others: Mapping[str, Any]) -> None:
+    """Refuse a family that adds a further tensor to its scores: without it, no edit would fit."""
+    for name, value in others.items():
+        if isinstance(value, Tensor) and value.ndim == _PER_QUERY and value.is_floating_point():
+            raise InapplicableError(f"this family's attention reads {name}")
+
+
+def _of_selected(scores: Tensor, indices_BQK: Tensor) -> Tensor:
+    """The scores of the keys that an indexer selected, the others at the lowest number.
+
+    Families with sparse attention mask the others themselves only for the kernels that they know.
+    """
+    hidden = torch.ones_like(scores[:, 0], dtype=torch.bool).scatter(-1, indices_BQK.long(), False)
+    return scores.masked_fill(hidden[:, None], torch.finfo(torch.float32).min)
 
 
 def _in_cache(key: Tensor, value: Tensor, edit: str) -> tuple[Tensor, Tensor]:
@@ -230,9 +256,12 @@ def _mask(query: Tensor, key: Tensor, given: Tensor | None, edits: AttentionEdit
     if edits.full_attention:
         mask = mask.masked_fill(edits.places.tokens(lengths[1], mask.device) < 0, lowest)
     elif given is not None:
-        seen = given if given.dtype == torch.bool else given[..., : lengths[1]] == 0
-        seen = _moved(seen[..., : lengths[1]], edits.mask_border)
-        mask = mask.masked_fill(~seen[..., : lengths[1]], lowest)
+        given = given[..., : lengths[1]]
+        if given.dtype != torch.bool:  # a family may also add finite numbers to its scores
+            mask = mask + torch.where(given > _HIDDEN, given.float(), 0.0)
+        seen = given if given.dtype == torch.bool else given > _HIDDEN
+        seen = _moved(seen, edits.mask_border)
+        mask = mask.masked_fill(~seen, lowest)
     if edits.attention_chunk:
         chunk = edits.places.tokens(lengths[1], mask.device) // int(edits.attention_chunk)
         own = chunk[..., -lengths[0] :].transpose(-1, -2)
@@ -240,6 +269,10 @@ def _mask(query: Tensor, key: Tensor, given: Tensor | None, edits: AttentionEdit
     if edits.open_prompt:
         mask = mask.masked_fill(edits.places.within_prompt(lengths[1], mask.device), 0.0)
     return mask
+
+
+_HIDDEN = -1e4
+"""An added score up to which the probability is 0 in every precision."""
 
 
 def _moved(seen: Tensor, border: str) -> Tensor:
@@ -257,8 +290,8 @@ def _weights(scores: Tensor, sinks: Tensor | None, edits: AttentionEdits) -> Ten
     """Softmax over positions; a learned sink per head takes a share of the weight."""
     count = scores.shape[-1]
     if sinks is not None:
-        column = sinks.float().view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
-        scores = torch.cat([scores, column], dim=-1)
+        sinks = sinks.float() if sinks.ndim == _PER_QUERY else sinks.float().view(1, -1, 1, 1)
+        scores = torch.cat([scores, sinks.expand(*scores.shape[:-1], 1)], dim=-1)
     if not edits.split_attention:
         return scores.softmax(dim=-1)[..., :count]
     first = edits.places.tokens(count, scores.device) < int(edits.split_attention)

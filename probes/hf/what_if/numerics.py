@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from hf.hooks import until_end
 from hf.loading import ROUTERS, Settings, load_model
 from hf.what_if.modules import replaced
+from hf.what_if.partial_updates import coarse_update, partial_update
 from hf.what_if.rounding import rounded, saturated
 from hf.what_if.tensor_parts import with_parts
 
@@ -173,14 +174,32 @@ class OtherCheckpoints:
         `up_proj<>gate_proj`: both exchanged; `1:up_proj>gate_proj`: in one layer. `next` and
         `previous`: each layer has the update of the layer before it, or after it.
         """
-        owned, older = owned_weights(model), self._of(str(value[0]))
+        own, older = self._both(model, str(value[0]))
+        return _taken(owned_weights(model), _moved_updates(own, older, value[1]))
+
+    def update_part(self, model: nn.Module, value: Any) -> AbstractContextManager[None]:
+        """The edit `["how|directory", share]`: a share of the elements of an update arrived.
+
+        See `partial_update` for which.
+        """
+        how, _, folder = str(value[0]).partition("|")
+        own, older = self._both(model, folder)
+        return _taken(owned_weights(model), partial_update(own, older, how, float(value[1])))
+
+    def update_format(self, model: nn.Module, value: Any) -> AbstractContextManager[None]:
+        """The edit `[directory, scheme]`: an update was sent in a coarse format."""
+        own, older = self._both(model, str(value[0]))
+        return _taken(owned_weights(model), coarse_update(own, older, str(value[1])))
+
+    def _both(self, model: nn.Module, folder: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The model's tensors that another checkpoint has, too, and those of this checkpoint."""
+        others = self._of(folder)
         own = {
             path: weight.detach()
-            for path, _, _, weight in owned
-            if path in older and older[path].shape == weight.shape
+            for path, _, _, weight in owned_weights(model)
+            if path in others and others[path].shape == weight.shape
         }
-        moved = _moved_updates(own, {path: older[path].to(own[path]) for path in own}, value[1])
-        return _taken(owned, moved)
+        return own, {path: others[path].to(weight) for path, weight in own.items()}
 
     def _of(self, folder: str) -> Mapping[str, Tensor]:
         if folder not in self._tensors:

@@ -95,11 +95,11 @@ def _weights(module: nn.Module, logits: Tensor, scores: Tensor, ids: Tensor, for
     own, others = (each(logits).gather(-1, ids) for each in _scorers(logits, scores, ids))
     new = others
     if form == "corrected":
-        bias = next((b for name, b in _vectors(module) if "bias" in name), None)
+        bias = next((b for name, b in vectors_of(module) if "bias" in name), None)
         if bias is None:
             raise InapplicableError("these routers have no bias")
         new = own + bias[ids]
-    elif form != _name_of(logits, scores, ids, other=True):
+    elif form != name_of_scores(logits, scores, ids, other=True):
         raise InapplicableError(f"these routers use a {form} already")
     totals = scores.sum(dim=-1, keepdim=True)
     if torch.allclose(totals, totals.mean(), rtol=_SAME):  # weights are normalized
@@ -246,12 +246,13 @@ _GROUPED = 3
 """Dimensions of scores by token, group and expert."""
 
 
-def _vectors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def vectors_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """A module's own parameters and buffers by name."""
     yield from module.named_parameters(recurse=False)
     yield from module.named_buffers(recurse=False)
 
 
-_SCORES: dict[str, Callable[[Tensor], Tensor]] = {
+SCORES: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "softmax": lambda logits: logits.softmax(dim=-1),
 }
@@ -259,16 +260,16 @@ _SAME = 1e-4
 """Relative difference up to which weights are proportional to scores."""
 
 
-def _name_of(logits: Tensor, scores: Tensor, ids: Tensor, *, other: bool = False) -> str:
+def name_of_scores(logits: Tensor, scores: Tensor, ids: Tensor, *, other: bool = False) -> str:
     """The function whose scores the weights are proportional to, or the other one.
 
     Raises:
         InapplicableError: if they are proportional to neither.
     """
-    for name, function in _SCORES.items():
+    for name, function in SCORES.items():
         ratios = scores / function(logits).gather(-1, ids)
         if torch.allclose(ratios, ratios[:, :1].expand_as(ratios), rtol=_SAME):
-            return next(each for each in _SCORES if (each != name) == other)
+            return next(each for each in SCORES if (each != name) == other)
     raise InapplicableError("the weights of these routers are of another form")
 
 
@@ -276,8 +277,8 @@ def _scorers(
     logits: Tensor, scores: Tensor, ids: Tensor
 ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
     """The family's function of the scores, and the other one."""
-    name = _name_of(logits, scores, ids)
-    return _SCORES[name], _SCORES[next(each for each in _SCORES if each != name)]
+    name = name_of_scores(logits, scores, ids)
+    return SCORES[name], SCORES[next(each for each in SCORES if each != name)]
 
 
 _PARTS = 3

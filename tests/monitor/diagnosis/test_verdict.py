@@ -170,9 +170,13 @@ def test_a_sick_run_states_what_since_when_the_cost_and_what_to_do():
     cost = Cost(91, rollouts_without_gradient=0.8, hours=3.0, gpus=8)
     verdict = verdict_of([problem("LEN002", cost=cost)], EVIDENCE, "Raise the limit")
     assert verdict.line == (
-        "Sick since step 10 (91 steps, 24 GPU-hours, 80% of rollouts in zero-variance groups): "
-        "LEN002 at .5; first, raise the limit."
+        "Sick since step 10 (91 steps, 24 GPU-hours): LEN002 at .5, with 80% of rollouts in "
+        "zero-variance groups; first, raise the limit."
     )
+    equal = problem("GRP004", cost=cost)
+    equal = replace(equal, cause=replace(equal.cause, summary="80% of groups have equal rewards."))
+    line = verdict_of([equal], EVIDENCE, "").line
+    assert line == "Sick since step 10 (91 steps, 24 GPU-hours): 80% of groups have equal rewards."
 
 
 def test_what_is_not_logged_is_said_once():

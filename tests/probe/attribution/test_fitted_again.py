@@ -18,7 +18,7 @@ from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.investigate import investigate
 from grpodoctor.probe.attribution.naming import with_final_tensors
 from grpodoctor.probe.attribution.search.edit_search import EditSearch
-from grpodoctor.probe.attribution.search.edit_trials import Trial, refined_values
+from grpodoctor.probe.attribution.search.edit_trials import Trial, nearer_number, refined_values
 from grpodoctor.probe.attribution.search.refit_tensors import fitted_cause, tensor_edit
 from grpodoctor.probe.attribution.search.selection import TriedCause, edit_key
 from grpodoctor.probe.attribution.search.tensor_search import TensorSearch
@@ -192,3 +192,24 @@ _PARTIAL = NamedCause(
     details=("layer 1 attention", "only in some responses"),
     figures={"gap_before": 0.1, "tensors": 2.0},
 )  # fmt: skip
+
+
+def test_a_number_is_tried_nearer_if_the_listed_ones_change_too_much() -> None:
+    trial = Trial(EditFamily("adapter", (0.0, 2.0), "number", 1.0))
+    trial.gaps = {"0.0": 2.0, "2.0": 0.8}
+    assert nearer_number(trial) is None  # nothing suggests a number
+    trial.guesses += [(0.2, 1.1), (0.4, 1.2764)]
+    nearer = nearer_number(trial)
+    assert nearer is not None
+    assert (nearer.value, nearer.explained) == (1.28, 0.4)
+
+
+def test_a_number_next_to_a_listed_one_is_left_to_the_refinement() -> None:
+    trial = Trial(EditFamily("adapter", (0.0, 2.0), "number", 1.0))
+    trial.gaps = {"0.0": 2.0, "2.0": 0.1}
+    trial.guesses.append((0.9, 1.9))
+    assert nearer_number(trial) is None
+    integer = Trial(EditFamily("window", (4, 64), "integer"))
+    integer.gaps = {"4": 2.0, "64": 0.8}
+    integer.guesses.append((0.9, 60.0))
+    assert nearer_number(integer) is None

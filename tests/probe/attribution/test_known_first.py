@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
+from grpodoctor.probe.attribution import experiments
 from grpodoctor.probe.attribution.investigate import investigate
 from grpodoctor.probe.attribution.search.edit_search import EditSearch
 from grpodoctor.probe.attribution.search.site_search import SiteSearch
+from grpodoctor.probe.contract import Response
+from grpodoctor.probe.engines.jobs import Job
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from tests.probe.attribution.scripted import case_of
 from tests.probe.attribution.test_several_causes import (
     FIRST,
@@ -58,3 +64,37 @@ def test_an_edit_of_sampling_that_closes_the_gap_spares_the_others(tmp_path: Pat
     assert confidences(found) == {"typical-p": "proven"}
     assert "typical_p" in tried
     assert SECOND not in tried
+
+
+@dataclass
+class AlsoGeneration(TwoErrors):
+    """The second error acts only while the sampler generates."""
+
+    generates: bool = field(default=True, init=False)
+    """Until the first job: the case is drawn before."""
+
+    def _done(self, engine: EngineSpec, job: Job) -> Path:
+        self.generates = False
+        return super()._done(engine, job)
+
+    def seen(self, engine: EngineSpec, response: Response) -> Any:
+        if engine.engine != "vllm" or self.generates:
+            return super().seen(engine, response)
+        whole = self.sizes
+        self.sizes = (whole[0], 0.0)
+        try:
+            return super().seen(engine, response)
+        finally:
+            self.sizes = whole
+
+
+@pytest.mark.slow
+def test_what_explains_the_own_scores_is_kept_if_a_further_search_finds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault of generation leaves most of the gap, so no explanation leaves half as much."""
+    monkeypatch.setattr(experiments, "MOST_EDIT_PASSES", 1)
+    runner = AlsoGeneration(tmp_path, plain, sizes=(0.3, 1.5), offered=(FIRST,))
+    found = investigate(runner, case_of(runner, SAMPLER, LEARNER))
+    assert set(confidences(found)) == {"activation", "generation-path"}
+    assert found.left == pytest.approx(0.0, abs=1e-6)

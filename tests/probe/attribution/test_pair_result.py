@@ -11,6 +11,7 @@ import pytest
 
 from grpodoctor.probe.attribution.causes.computation.pair_result import result_of
 from grpodoctor.probe.attribution.causes.computation.what_if import WhatIf
+from grpodoctor.probe.attribution.explanation import Explanation
 from grpodoctor.probe.attribution.search.pair_search import Change, ClosedPair
 from grpodoctor.probe.attribution.search.selection import TriedCause
 from grpodoctor.probe.attribution.split_steps import in_steps
@@ -88,3 +89,25 @@ def test_the_change_that_lowers_the_gap_alone_comes_first() -> None:
     first, second = result.parts
     assert [first.identity.id, second.identity.id] == ["missing-activation", "temperature"]
     assert second.after.gap < first.after.gap < variant.gap
+
+
+@pytest.mark.parametrize(
+    ("edit", "left", "is_rounding"),
+    [("linear_rounding", 0.02, True), ("linear_rounding", 0.1, False), ("window", 0.02, False)],
+)
+def test_a_pair_with_rounded_inputs_shows_the_rounding_that_it_leaves(
+    edit: str, left: float, is_rounding: bool
+) -> None:
+    """Neither step alone explains nearly all, and a further cause would be searched in the rest."""
+    pair = Change((edit, '"fp8"')), Change(("attention_scale", "0.5"))
+    experiments, variant, result = pair_of(*pair, left)
+    experiments.named, experiments.with_routes = set(), lambda one: one
+    experiments.rounding = SimpleNamespace(remains_without_flips=lambda _: False)
+    explanation = Explanation(experiments)
+    explanation.variant = explanation.first = variant
+    explanation.tests.noise = 1e-12
+    share = 1 - result.after.gap / variant.gap
+    explanation._refreshed = lambda after: after  # type: ignore[method-assign]
+    explanation._accept(TriedCause(WhatIf(), result, share, 1.0))
+    assert len(explanation.steps) == 2
+    assert (explanation.tests.noise == result.after.gap) == is_rounding

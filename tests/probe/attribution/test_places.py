@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from grpodoctor.probe.attribution.search.edit_search import contributions
+from grpodoctor.probe.attribution.search.edit_gaps import contributions
 
 
 def test_of_similar_effects_the_one_that_contributes_is_first() -> None:

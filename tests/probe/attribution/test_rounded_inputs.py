@@ -35,6 +35,8 @@ def pair(edit: str, share: float) -> tuple[GapTests, Any, Any, Any]:
         ("activation_rounding", 0.99, True),
         ("linear_rounding", 0.9, False),
         ("weight_rounding", 0.99, False),
+        ("router_bias", 0.999, True),
+        ("router_bias", 0.99, False),
     ],
 )
 def test_what_a_nearly_whole_explanation_leaves_is_rounding(

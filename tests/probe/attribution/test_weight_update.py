@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from itertools import product
 
-from grpodoctor.probe.attribution.causes.weights.weight_update import moved_in_words, moves_of
+from grpodoctor.probe.attribution.causes.weights.weight_update import moves_of
+from grpodoctor.probe.attribution.computed_causes import cause_of
+from grpodoctor.probe.attribution.edit_words import described
+from grpodoctor.probe.attribution.update_causes import moved_in_words
 
 
 def names(layers: int) -> list[str]:
@@ -33,3 +36,13 @@ def test_moves_in_words() -> None:
     assert moved_in_words("up>gate") == "of up added to gate"
     assert moved_in_words("3:up>>gate") == "of up of layer 3 added to gate in place of its own"
     assert moved_in_words("up<>gate") == "of up and gate exchanged"
+
+
+def test_an_update_next_to_another_cause_keeps_its_name() -> None:
+    """A pair of changes is named by its edits, which name no cause of weights themselves."""
+    scaled = ("update_scale", '["mlp|/runs/step-10", 2.0]')
+    assert cause_of(scaled).id == "weight-update"
+    assert described(scaled) == "the update since step-10 in MLPs times 2"
+    moved = ("update_moved", '["/runs/step-10", "up>gate"]')
+    assert cause_of(moved).id == "swapped-weights"
+    assert described(moved) == "the update since step-10 of up added to gate"

@@ -22,6 +22,7 @@ from tests.probe.plants import (
     second_draw,
     sharded,
     similar,
+    sixth_draw,
     third_draw,
     unseen_catalogue,
     upstream_bugs,
@@ -288,7 +289,7 @@ def unseen() -> Iterator[Plant]:
     yield from _upstream_bugs()
     yield from _recurring_bugs()
     yield from _rewritten_kernels()
-    for draw in (natural_draw, second_draw, third_draw, fourth_draw, fifth_draw):
+    for draw in (natural_draw, second_draw, third_draw, fourth_draw, fifth_draw, sixth_draw):
         yield from _drawn(draw.pairs())
 
 

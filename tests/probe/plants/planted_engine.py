@@ -37,6 +37,7 @@ from tests.probe.plants import (
     sampling_faults,
     second_draw_faults,
     sharded,  # noqa: F401  # registers its faults
+    sixth_draw_faults,
     third_draw_faults,
     third_draw_serving,
     third_draw_weights,  # noqa: F401  # registers its faults
@@ -78,6 +79,7 @@ class Planted:
         read = third_draw_serving.read_prompts(self._faults, read)
         read = fourth_draw_faults.read_prompts(self._faults, read)
         read = fifth_draw_faults.read_prompts(self._faults, read)
+        read = sixth_draw_faults.read_prompts(self._faults, read)
         with self._settings.processors(self._engine), self._reported_over():
             settings = self._settings.sampling(sampling)
             settings = third_draw_serving.settings(settings, self._faults)
@@ -94,6 +96,7 @@ class Planted:
         drawn = second_draw_faults.reported(drawn, self._raw, sampling.temperature, self._faults)
         drawn = third_draw_serving.reported(drawn, self._faults)
         drawn = fifth_draw_faults.reported(drawn, self._faults)
+        drawn = sixth_draw_faults.reported(drawn, self._faults)
         for response in drawn:
             response.prompt_ids = list(prompts[response.prompt])
         return reporting.spoilt(drawn, self._faults)
@@ -120,6 +123,7 @@ class Planted:
         ]
         scored = third_draw_serving.scored(scored, self._faults)
         scored = fourth_draw_faults.scored(scored, self._faults)
+        scored = sixth_draw_faults.scored(scored, self._faults)
         return reporting.spoilt(scored, self._faults)
 
     @contextmanager
@@ -159,6 +163,7 @@ def load(model: str, options: Mapping[str, Any]) -> Planted:
         phase_faults.NEED_EAGER,
         recurring_bugs.NEED_EAGER,
         rewritten_kernels.NEED_EAGER,
+        sixth_draw_faults.NEED_EAGER,
         third_draw_faults.NEED_EAGER,
         *sets,
     ):

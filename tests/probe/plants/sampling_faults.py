@@ -17,6 +17,7 @@ from tests.probe.plants import (
     further,
     issue_bugs,
     report_bugs,
+    sixth_draw_faults,
     third_draw_serving,
     upstream_bugs,
 )
@@ -32,6 +33,7 @@ PROCESSORS += (
     *third_draw_serving.ROW_PROCESSORS,
     *fourth_draw_faults.ROW_PROCESSORS,
     *fifth_draw_faults.ROW_PROCESSORS,
+    *sixth_draw_faults.ROW_PROCESSORS,
 )
 
 
@@ -129,4 +131,5 @@ def _row(logits: Any, everything: Sequence[int], drawn: Sequence[int], mine: Any
     logits = third_draw_serving.changed_row(logits, everything, drawn, mine)
     logits = fourth_draw_faults.changed_row(logits, mine)
     logits = fifth_draw_faults.changed_row(logits, mine)
+    logits = sixth_draw_faults.changed_row(logits, everything, mine)
     return further.changed_row(logits, mine)

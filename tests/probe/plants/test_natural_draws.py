@@ -47,6 +47,12 @@ SIZES = {
     "fifth-draw-b-double": 4,
     "fifth-draw-a-healthy": 2,
     "fifth-draw-b-healthy": 2,
+    "sixth-draw-a": 7,
+    "sixth-draw-b": 7,
+    "sixth-draw-a-double": 3,
+    "sixth-draw-b-double": 3,
+    "sixth-draw-a-healthy": 2,
+    "sixth-draw-b-healthy": 2,
 }
 COMPUTED = (
     ("iquestcoder", "rope_default", "10000"),
@@ -97,6 +103,16 @@ COMPUTED = (
     ("mixtral", "replay_shifted", "1"),
     ("aria", "shared_experts_times", "2"),
     ("deepseek_v2", "latent_fp8", "e5m2"),
+    ("llama_scaled", "rope_setting", "original_max_position_embeddings,195"),
+    ("qwen3_yarn", "rope_setting", "beta_fast,2"),
+    ("cwm", "columns_of_first_rank", ""),
+    ("persimmon", "attention_fp8", ""),
+    ("seed_oss", "up_scaled", "1.67"),
+    ("qwen2", "values_rescaled", "1.64"),
+    ("olmo3", "window_above", "1"),
+    ("mixtral", "slots_sorted", ""),
+    ("dots1", "gate_up_blocks", "16"),
+    ("gemma2", "norm_plus_one", "post_feedforward_layernorm"),
 )
 """Faults of the forward pass that a draw was the first to have: family, name and value."""
 

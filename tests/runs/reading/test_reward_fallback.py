@@ -38,6 +38,24 @@ def test_the_only_key_named_like_a_reward_is_read_with_a_note(key: str, tmp_path
     assert key not in run.unused_keys.unmapped
 
 
+def test_a_component_that_is_never_paid_is_no_second_reward(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    rows = [
+        {"type": kind, "update": update, "kl_to_ref": 0.001 * update, "entropy": 0.5,
+         "bleu_reward_mean": 0.5 + update / 100, "comet_reward_mean": 0.0}
+        for update in range(30)
+        for kind in ("train", *(["eval"] if update % 5 == 0 else []))
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = open_run(path, ReadOptions())
+    assert isinstance(run, FrameworkRun)
+    steps = list(run.steps)
+    assert scalar(steps[6].values["reward/mean"]) == pytest.approx(0.56)
+    assert "reward/heldout" not in steps[6].values
+    assert scalar(steps[10].values["reward/heldout"]) == pytest.approx(0.6)
+    assert any("eval/bleu_reward_mean is read as reward/heldout" in note for note in run.notes)
+
+
 def test_a_known_reward_or_accuracy_leaves_the_others_alone(tmp_path: Path) -> None:
     run = opened(tmp_path / "log.jsonl", accuracy=0.2, shaped_env_score=0.1)
     assert "reward/mean" not in next(iter(run.steps)).values
@@ -63,6 +81,12 @@ def test_the_users_mapping_decides(tmp_path: Path) -> None:
         (["reward_valid_rate"], ""),
         (["advantage_score"], ""),
         (["score_weights/length"], ""),
+        (["bleu_score_mean", "bleu_reward_mean", "comet_score_mean"], "bleu_reward_mean"),
+        (["bleu_reward_mean", "token_rewards_mean"], "bleu_reward_mean"),
+        (["bleu_reward_mean", "comet_reward_mean"], ""),
+        (["brevity_reward_mean", "format_reward_mean"], ""),
+        (["brevity_reward_mean", "accuracy_reward_mean", "total_reward_mean"], "total_reward_mean"),
+        (["bleu_reward_mean", "bleu_reward_std", "eval/bleu_reward_mean"], "bleu_reward_mean"),
     ],
 )
 def test_only_one_key_may_be_meant(keys: list[str], chosen: str) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from grpodoctor.frameworks.framework import Framework
     from grpodoctor.frameworks.key_meaning import KeyMeaning
-    from grpodoctor.vocabulary.metrics import Metric
+    from grpodoctor.vocabulary.metric import Metric
 
 
 _NAMES_SHOWN = 12

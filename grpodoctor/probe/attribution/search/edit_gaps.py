@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from grpodoctor.probe.attribution.edit_effects import CLIP
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Flags, Floats, difference_gap
@@ -65,3 +66,20 @@ def regression(missing_N: Floats, moved_N: Floats, clip: float) -> tuple[float, 
     if size == 0 or whole == 0:
         return 0.0, 0.0
     return cross / size, cross**2 / (size * whole)
+
+
+def contributions(effects: Sequence[Floats | None], missing_N: Floats) -> list[float]:
+    """How much each of several effects contributes to a change, fitted together.
+
+    Blocks of neighbouring layers have similar effects; alone, several explain the change.
+    """
+    known = [np.zeros_like(missing_N) if each is None else each for each in effects]
+    if not known:
+        return []
+    columns = np.clip(np.stack(known, axis=1), -CLIP, CLIP)
+    at = np.isfinite(missing_N) & np.isfinite(columns).all(axis=1)
+    if at.sum() <= 2 * len(known):  # too few tokens for as many unknowns
+        return [0.0] * len(known)
+    columns, target = columns[at], np.clip(missing_N[at], -CLIP, CLIP)
+    weights, *_ = np.linalg.lstsq(columns, target, rcond=None)
+    return list(np.abs(weights) * columns.std(axis=0))

@@ -19,11 +19,12 @@ import numpy as np
 from grpodoctor.probe.attribution.edit_effects import screened
 from grpodoctor.probe.attribution.edits import GENERATED, Edit, EditFamily, Edits, in_phase
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.edit_gaps import regression
+from grpodoctor.probe.attribution.search.edit_gaps import contributions, regression
 from grpodoctor.probe.attribution.search.edit_trials import (
     UNFIT,
     Trial,
     is_flat,
+    nearer_number,
     refined_values,
 )
 from grpodoctor.probe.attribution.search.own_scores import differ, own_scores
@@ -37,6 +38,8 @@ _TYPICAL_TIMES = 3.0
 """The same as a multiple of the median, if few tokens have another fault."""
 _REFINED = 4
 """Families of numbers that are refined."""
+_MOST_NEARER = 16
+"""Numbers that are tried nearer to the present one, if the listed ones change too much."""
 _FINALISTS = 8
 """Edits that are tried on all responses."""
 _ROUNDS = 5
@@ -144,6 +147,7 @@ class EditSearch:
         if best <= _EXPLAINED * before and not self.experiments.is_loud(best):
             return self._finals([t for t in trials if t.merit >= _HINT])
         others = self._tried(f for f in fresh if f.name not in _PARTS | SAMPLING)
+        self._try_nearer(others)
         self._refine(others, _REFINED)
         trials = sorted([*trials, *others], key=lambda trial: -trial.merit)
         best = min((trial.best_gap for trial in trials), default=before)
@@ -281,6 +285,21 @@ class EditSearch:
         for _ in range(_ROUNDS):
             self._try([(trial, value) for trial in numbers for value in refined_values(trial)])
             numbers = [trial for trial in numbers if not is_flat(trial)]
+
+    def _try_nearer(self, trials: list[Trial]) -> None:
+        """Try a number nearer to the present one where the tried ones change too much.
+
+        An effect turns as it grows: an adapter twice as strong has little in common with one that
+        is 1.3 times as strong, and would not be refined. So the numbers that the regressions
+        suggest are tried before families are compared.
+        """
+        least = min((trial.best_gap for trial in trials), default=0.0)
+        if least <= _EXPLAINED * self._gap(self._base) or not self.experiments.is_loud(least):
+            return
+        found = [(trial, nearer) for trial in trials if (nearer := nearer_number(trial))]
+        found.sort(key=lambda pair: -pair[1].explained)
+        self._try([(trial, nearer.value) for trial, nearer in found[:_MOST_NEARER]])
+        trials.sort(key=lambda trial: -trial.merit)
 
     def _worth_refining(self, trials: Sequence[Trial]) -> list[Trial]:
         """The numbers that may explain more than the best edit so far."""
@@ -466,23 +485,6 @@ def _typical_clip(missing_N: Floats) -> float:
     """A bound on |Δlogp| that keeps few tokens with another fault from dominating."""
     known_N = np.abs(missing_N[np.isfinite(missing_N)])
     return min(_CLIP, _TYPICAL_TIMES * float(np.median(known_N))) if known_N.size else _CLIP
-
-
-def contributions(effects: Sequence[Floats | None], missing_N: Floats) -> list[float]:
-    """How much each of several effects contributes to a change, fitted together.
-
-    Blocks of neighbouring layers have similar effects; alone, several explain the change.
-    """
-    known = [np.zeros_like(missing_N) if each is None else each for each in effects]
-    if not known:
-        return []
-    columns = np.clip(np.stack(known, axis=1), -_CLIP, _CLIP)
-    at = np.isfinite(missing_N) & np.isfinite(columns).all(axis=1)
-    if at.sum() <= 2 * len(known):  # too few tokens for as many unknowns
-        return [0.0] * len(known)
-    columns, target = columns[at], np.clip(missing_N[at], -_CLIP, _CLIP)
-    weights, *_ = np.linalg.lstsq(columns, target, rcond=None)
-    return list(np.abs(weights) * columns.std(axis=0))
 
 
 def _between(now: float, value: float, share: float) -> float:

@@ -23,6 +23,9 @@ _NEXT_TO = 0.02
 """Distance of a usual value from the best one, relative to the change that the best one makes."""
 _TAKEN_UP = 1.5
 """Factor by which the gap at that usual value may exceed the smallest one."""
+_NEARER, _NEARER_DIGITS = 0.7, 3
+"""Share of the smallest tried change up to which a suggested number is nearer than the tried ones,
+and its significant digits."""
 UNFIT = 1e9
 """The gap of an edit that does not fit the model."""
 
@@ -72,6 +75,27 @@ class Trial:
     def best_gap(self) -> float:
         """The smallest gap."""
         return min(self.gaps.values())
+
+
+@dataclass(frozen=True, slots=True)
+class NearerNumber:
+    """A number between the present one and those that were tried."""
+
+    value: float
+    explained: float
+    """Share of the gap's variance that the effect of the tried number explains."""
+
+
+def nearer_number(trial: Trial) -> NearerNumber | None:
+    """The number that the regression suggests, if it changes much less than those tried."""
+    now = trial.family.now
+    if trial.family.kind != "number" or now is None or not trial.guesses:
+        return None
+    explained, guess = max(trial.guesses, key=itemgetter(0))
+    least = min((abs(value - now) for value, _ in _points(trial)), default=0.0)
+    if abs(guess - now) >= _NEARER * least:
+        return None
+    return NearerNumber(rounded_to(guess, _NEARER_DIGITS), explained)
 
 
 def refined_numbers(losses: Mapping[float, float]) -> list[float]:

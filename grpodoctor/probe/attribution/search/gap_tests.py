@@ -14,13 +14,19 @@ from grpodoctor.probe.attribution.rounding import (
     rounding_between,
 )
 from grpodoctor.probe.attribution.search.selection import (
+    CLOSED,
     NEARLY_WHOLE,
     PROVEN,
     WHOLE,
     TriedCause,
     keeps_tokens,
 )
-from grpodoctor.probe.attribution.tokens import TYPICAL, significant, typical_share
+from grpodoctor.probe.attribution.tokens import (
+    TYPICAL,
+    difference_gap,
+    significant,
+    typical_share,
+)
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.severity import EXACT, QUIET
 
@@ -33,6 +39,8 @@ _ROUND_INPUTS = frozenset(
     {"activation_rounding", "input_saturation", "linear_rounding", "part_products"}
 )
 """Edits that round the inputs of layers to 8 bits."""
+_FITTED_BIASES = frozenset({"router_bias"})
+"""Edits with a number for each expert of each layer, which are never quite those of the engine."""
 _ROUND_VALUES = frozenset(
     {"kv_cache", "kv_saturation", "latent_cache", "norm_rounding", "residual_rounding"}
 )
@@ -94,13 +102,16 @@ class GapTests:
         only if the sampler rounds as it does. If inputs of layers are rounded to 8 bits, errors of
         kernels move values near the middle of two steps to either side. So what a nearly whole
         explanation leaves is such rounding. So is what the errors of kernels leave next to other
-        values that both sides round.
+        values that both sides round. Biases of routers were fitted to the experts of the responses
+        alone, so some of the prompts' tokens still have others.
         """
         if tried.share >= NEARLY_WHOLE and _adds(_ROUND_INPUTS, before, after):
             return Rounding(after.gap)
         if tried.share >= NEARLY_WHOLE and _adds(_ROUND_VALUES, before, after):
             left = of_steps(self.noise or EXACT, before.gap)
             return left if after.gap <= QUIET * left.noise else None
+        if tried.share >= 1 - CLOSED and _adds(_FITTED_BIASES, before, after):
+            return Rounding(after.gap)
         identity = tried.outcome.identity
         if identity is None or identity.id != "precision" or tried.share < PROVEN:
             return None
@@ -119,10 +130,17 @@ class GapTests:
     ) -> float:
         """Share of the gap that an experiment removed.
 
+        If a reference engine imitates a learner, the columns are exchanged: the tokens were drawn
+        from the reference's distribution, so most are less likely in the learner, and k3 grows
+        exponentially there. Whatever makes the reference less sure then lowers k3. So the gap must
+        fall in the direction of the measurement, too.
+
         A precision flips experts at random in a mixture of experts, so it is judged by the tokens
         that it routes to the same experts.
         """
         share = 1 - after.gap / before.gap if before.gap > 0 else 0.0
+        if before.setup.swapped and after.setup.swapped:
+            share = min(share, _removed_backwards(before, after))
         if (outcome.identity.id if outcome.identity else cause.id) != "precision":
             return share
         routed = (self._experiments.with_routes(each).tokens for each in (before, after))
@@ -159,3 +177,15 @@ class GapTests:
             return None
         part = min(1.0, before.gap / variant.gap) if variant.gap > 0 else 1.0
         return TriedCause(cause, outcome, share, part, typical if is_typical else 0.0)
+
+
+def _removed_backwards(before: Variant, after: Variant) -> float:
+    """Share of the gap that an experiment removed, if learner and sampler are exchanged."""
+    at_N = before.tokens.finite_N & after.tokens.finite_N
+    if not at_N.any():
+        return 0.0
+    old, new = (
+        difference_gap(each.tokens.sampler_N[at_N], each.tokens.learner_N[at_N])
+        for each in (before, after)
+    )
+    return 1 - new / old if old > 0 else 0.0

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.selection import PROVEN
-from grpodoctor.probe.attribution.tokens import Floats, difference_gap
+from grpodoctor.probe.attribution.tokens import Flags, Floats, Integers, difference_gap
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 
@@ -53,23 +56,48 @@ def _differs_alone(experiments: Experiments, variant: Variant, engine: EngineSpe
 
     An engine that sorts a batch by length gives most responses the same place in either order.
     """
-    folder, at = experiments.sub_sample(variant)
-    if folder is None or variant.setup.behind is not None or engine.is_record:
-        return False
-    processing = experiments.case.processing
     try:
-        among_N = experiments.score(engine, processing)[at]
-        alone_N = experiments.score(engine, processing, rollouts=folder)
+        found = scored_alone(experiments, variant, engine, experiments.case.processing)
     except EngineError:
         return False
-    tokens = variant.tokens
-    at_N = tokens.counted_N[at] & np.isfinite(among_N) & np.isfinite(alone_N)
-    own_N, reported_N = tokens.learner_N[at], tokens.sampler_N[at]
-    at_N &= np.isfinite(own_N) & np.isfinite(reported_N)
-    if not at_N.any():
+    if found is None:
         return False
-    gap = difference_gap(own_N[at_N], reported_N[at_N])
-    return difference_gap(alone_N[at_N], among_N[at_N]) > PROVEN * gap > 0
+    tokens = variant.tokens
+    own_N, reported_N = tokens.learner_N[found.at], tokens.sampler_N[found.at]
+    at_N = np.isfinite(own_N) & np.isfinite(reported_N) & tokens.counted_N[found.at]
+    gap = difference_gap(own_N[at_N], reported_N[at_N]) if at_N.any() else 0.0
+    return found.gap(at_N) > PROVEN * gap > 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredAlone:
+    """An engine's scores of a few responses: in a batch of their own, and among all responses."""
+
+    alone_N: Floats
+    among_N: Floats
+    at: Integers
+    """The places of their tokens."""
+
+    def gap(self, wanted_N: Flags) -> float:
+        """k3 between both at some of the tokens; 0 without any."""
+        at_N = wanted_N & np.isfinite(self.alone_N) & np.isfinite(self.among_N)
+        return difference_gap(self.alone_N[at_N], self.among_N[at_N]) if at_N.any() else 0.0
+
+
+def scored_alone(
+    experiments: Experiments, variant: Variant, engine: EngineSpec, processing: Processing
+) -> ScoredAlone | None:
+    """The scores of a few responses alone; None if they cannot be scored alone.
+
+    Raises:
+        EngineError: if the engine cannot score.
+        BudgetSpentError: if the time budget is used up.
+    """
+    folder, at = experiments.sub_sample(variant)
+    if folder is None or variant.setup.behind is not None or engine.is_record:
+        return None
+    among_N = experiments.score(engine, processing)[at]
+    return ScoredAlone(experiments.score(engine, processing, rollouts=folder), among_N, at)
 
 
 def _gap(variant: Variant, one_N: Floats, other_N: Floats) -> float:

@@ -30,9 +30,10 @@ from grpodoctor.probe.attribution.search.pair_fit import (
 from grpodoctor.probe.attribution.search.refit import Number, numbers_of, refitted
 from grpodoctor.probe.attribution.search.refit_tensors import with_tensors_again
 from grpodoctor.probe.attribution.search.selection import CLOSED, NEARLY_WHOLE, edit_key
+from grpodoctor.probe.attribution.search.truncation_effects import truncation_effects
 from grpodoctor.probe.attribution.tokens import Floats, difference_gap
 from grpodoctor.probe.attribution.variant import Setup, Variant
-from grpodoctor.probe.contract import TEMPERATURES
+from grpodoctor.probe.contract import TEMPERATURES, Processing
 from grpodoctor.probe.engines.first_order import EstimatedEdit
 
 _COMPUTED = 32
@@ -59,16 +60,20 @@ of the effect of adding 1 to a factor."""
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the learner: an edit, or a temperature."""
+    """A change of the learner: an edit, a temperature, or a truncation."""
 
     edit: Edit | None
     temperature: float = 0.0
+    truncation: tuple[str, float] | None = None
+    """The setting and its value."""
 
     def applied(self, setup: Setup) -> Setup:
         """The setup with the change."""
         if self.edit is not None:
             return replace(setup, edits=(*setup.edits, self.edit))
-        return replace(setup, processing=replace(setup.processing, temperature=self.temperature))
+        name, value = self.truncation or ("temperature", self.temperature)
+        changes: dict[str, Any] = {name: int(value) if name == "top_k" else value}
+        return replace(setup, processing=replace(setup.processing, **changes))
 
     @property
     def key(self) -> tuple[str, str]:
@@ -81,7 +86,7 @@ class Change:
     def place(self) -> str:
         """What a second change would replace; empty if there can be several."""
         if self.edit is None:
-            return "temperature"
+            return "truncation" if self.truncation else "temperature"
         name, value = self.edit[0], json.loads(self.edit[1])
         if name in GENERIC:
             return ""
@@ -143,6 +148,7 @@ class PairSearch:
             return None
         done.add(kind)
         measured = [*self._of_edits(known.effects), *self._of_temperatures()]
+        measured += self._of_truncations()
         pairs = self._chosen(measured)
         gaps = self._gaps(pairs)
         most = self._most(measured)
@@ -190,6 +196,17 @@ class PairSearch:
                     Change(None, float(temperature)),
                     Effect(moved_N, *_AS_COMPUTED, place="temperature"),
                 )
+
+    def _of_truncations(self) -> Iterator[tuple[Change, Effect]]:
+        """Truncations of the learner, from its likeliest tokens in the first scoring."""
+        likeliest_NM = self._variant.tokens.likeliest_logprob_NM
+        setup = self._variant.setup
+        is_whole = setup.processing == Processing(temperature=setup.processing.temperature)
+        if likeliest_NM is None or setup.rescored is not None or not is_whole:
+            return
+        for name, value, moved_N in truncation_effects(likeliest_NM[self._at]):
+            change = Change(None, truncation=(name, value))
+            yield change, Effect(moved_N, *_AS_COMPUTED, place=change.place)
 
     def _chosen(self, measured: Sequence[tuple[Change, Effect]]) -> list[tuple[Change, Change]]:
         """The pairs to compute: of measured changes on all tokens, then with estimated ones."""
@@ -397,6 +414,9 @@ def _named_after(first: Change, second: Change, after: Variant) -> tuple[Change,
     """The changes with their fitted numbers and tensors."""
 
     def final(change: Change) -> Change:
+        if change.truncation is not None:
+            name, _ = change.truncation
+            return Change(None, truncation=(name, getattr(after.setup.processing, name)))
         if change.edit is None:
             return Change(None, after.setup.processing.temperature)
         key, name = edit_key(change.edit), change.edit[0]

@@ -134,7 +134,8 @@ def numbers_of(setup: Setup, original: Setup) -> Iterator[Number]:
         value = json.loads(content)
         *attribute, number = value if isinstance(value, list) else [value]
         if (name, content) not in original.edits and isinstance(number, float):
-            words = "" if name == "update_scale" else " ".join(map(str, attribute))  # a directory
+            is_of_folder = name in ("update_part", "update_scale")
+            words = "" if is_of_folder else " ".join(map(str, attribute))
             yield Number(words or name.replace("_", " "), number, _put_edit(place))
 
 

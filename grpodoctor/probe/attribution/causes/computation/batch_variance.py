@@ -5,6 +5,7 @@ from __future__ import annotations
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.own_variation import scored_alone
 from grpodoctor.probe.attribution.tokens import difference_gap
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
@@ -68,11 +69,8 @@ class BatchVariance(Cause):
     def _alone(self, experiments: Experiments, variant: Variant, side: str) -> float:
         """The same between all responses at once and a few of them."""
         engine, processing = _engine(experiments, variant, side), variant.setup.processing
-        folder, at = experiments.sub_sample(variant)
-        if folder is None or variant.setup.behind is not None or engine.is_record:
-            return 0.0
-        alone_N = experiments.score(engine, processing, rollouts=folder)
-        return difference_gap(experiments.score(engine, processing)[at], alone_N)
+        found = scored_alone(experiments, variant, engine, processing)
+        return 0.0 if found is None else found.gap(variant.tokens.counted_N[found.at])
 
 
 def _engine(experiments: Experiments, variant: Variant, side: str) -> EngineSpec:

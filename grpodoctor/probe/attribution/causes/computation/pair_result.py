@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from grpodoctor.probe.attribution.base import ExperimentResult, Identity
 from grpodoctor.probe.attribution.causes.sampling.temperature import Temperature
+from grpodoctor.probe.attribution.causes.sampling.truncation import Truncation, describe_truncation
 from grpodoctor.probe.attribution.computed_causes import cause_of
 from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, Edit
@@ -83,6 +84,9 @@ def _named(
 ) -> tuple[str, Identity, tuple[str, ...]]:
     """A change in words, its name, and details."""
     side = after.setup.sides[0]
+    if change.truncation is not None:
+        identity = Identity(Truncation.id, Truncation.title, Truncation.remedies)
+        return describe_truncation(after.setup.processing), identity, ()
     if change.edit is None:
         identity = Identity(Temperature.id, Temperature.title, Temperature.remedies)
         return f"temperature {change.temperature:.3g}", identity, ()

@@ -27,6 +27,7 @@ class OnePhase(Cause):
     least = 0.3
     is_surrogate = True
     repeats = True
+    needs_steady = True
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """There is a gap above rounding in values that the sampler reported while it generated."""

@@ -40,6 +40,7 @@ class WhatIf(Cause):
     is_surrogate = True
     is_symmetric = True
     repeats = True
+    needs_steady = True
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """There is a gap above rounding, and an engine that can compute differently."""

@@ -52,6 +52,7 @@ class PromptSearch(Cause):
     least = 0.5
     is_surrogate = True
     is_symmetric = True
+    needs_steady = True
     strength: ClassVar[float]
     """Strength of the hypothesis. All searches have the same reason, so this is their order: those
     that take few passes come first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS
+from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, UPDATE_FORMAT, UPDATE_PART
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.tensor_labels import labels_of
 from grpodoctor.probe.attribution.search.tensor_search import TensorSearch
@@ -33,7 +33,7 @@ class PartialSync(Cause):
         """There is another checkpoint, and a learner that can take single tensors of it."""
         setup = variant.setup
         used = setup.learner.options.get("weights") or any(
-            e[0] == OTHER_WEIGHTS for e in setup.edits
+            name in (OTHER_WEIGHTS, UPDATE_FORMAT, UPDATE_PART) for name, _ in setup.edits
         )
         takes = not used and takes_other_weights(experiments, variant)
         return Hypothesis(0.5) if takes else None

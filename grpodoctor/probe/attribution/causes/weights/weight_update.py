@@ -9,29 +9,32 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
-from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, EditFamily
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.causes.weights.partial_update import SPARSE
+from grpodoctor.probe.attribution.edits import (
+    UPDATE_EDITS,
+    UPDATE_MOVED,
+    UPDATE_SCALE,
+    EditFamily,
+)
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch
+from grpodoctor.probe.attribution.search.random_part import is_random_part
 from grpodoctor.probe.attribution.tensors import (
     layer_of,
     of_each_checkpoint,
     takes_other_weights,
     updated_checkpoints,
 )
+from grpodoctor.probe.attribution.update_causes import (
+    PARTS,
+    UPDATE,
+    identity_of_update,
+    moved_in_words,
+)
 from grpodoctor.probe.attribution.variant import Variant
 
-MOVED, SCALED = "update_moved", "update_scale"
-_USED = frozenset({MOVED, SCALED, OTHER_WEIGHTS, "weights_until"})
 _FACTORS = (-1.0, 0.25, 0.5, 0.75, 1.5, 2.0, 4.0)
-_PARTS = {
-    "": "",
-    "layers": "in all layers ",
-    "projections": "in the projections of all layers ",
-    "attention": "in attention ",
-    "mlp": "in MLPs ",
-}
-"""Tensors that an update concerns, with their words: those of an adapter are projections."""
 _MOST_MOVES = 192
 """Moves up to which each layer is tried alone, too."""
 
@@ -40,19 +43,15 @@ class WeightUpdate(Cause):
     """Proven by adding the update since another checkpoint to other tensors of the learner."""
 
     id = "weight-update"
-    title = "The sampler adds an update of the weights with a factor"
-    remedies = (
-        "Check the sync of differences: each is added once, with the factor of the adapter "
-        "(alpha / rank), to the weights that it was computed for. Send whole tensors, or compare "
-        "checksums after each sync.",
-    )
+    title = UPDATE[UPDATE_SCALE].title.format(side="sampler")
+    remedies = (UPDATE[UPDATE_SCALE].remedy,)
     is_surrogate = True
     uses_other_files = True
     least = 0.5
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """There is another checkpoint, and a learner that can compute with both."""
-        used = any(name in _USED for name, _ in variant.setup.edits)
+        used = any(name in UPDATE_EDITS for name, _ in variant.setup.edits)
         takes = not used and takes_other_weights(experiments, variant)
         return Hypothesis(0.48) if takes else None
 
@@ -71,14 +70,20 @@ class WeightUpdate(Cause):
         )
         if not found:
             return None
-        results = [_result(variant, *each) for each in sorted(found, key=_gap_after)]
-        return replace(results[0], alternatives=tuple(results[1:]))
+        ranked = sorted(found, key=_gap_after)
+        first, *others = (_result(variant, *each) for each in ranked)
+        best = ranked[0][0]
+        if is_random_part(experiments, variant, best.edit, best.after):
+            first = _as_random_part(first, best)
+        return replace(first, alternatives=tuple(others))
 
 
 def _families(moves: tuple[str, ...], folder: Path) -> list[EditFamily]:
     """The update since a checkpoint with each factor in each part, and with each move."""
-    scaled = [EditFamily(SCALED, _FACTORS, "number", 1.0, f"{part}|{folder}") for part in _PARTS]
-    return [*scaled, EditFamily(MOVED, moves, "choice", None, str(folder))]
+    scaled = [
+        EditFamily(UPDATE_SCALE, _FACTORS, "number", 1.0, f"{part}|{folder}") for part in PARTS
+    ]
+    return [*scaled, EditFamily(UPDATE_MOVED, moves, "choice", None, str(folder))]
 
 
 def _gap_after(found: tuple[Candidate, Path]) -> float:
@@ -89,8 +94,8 @@ def _result(variant: Variant, candidate: Candidate, folder: Path) -> ExperimentR
     (name, content), side = candidate.edit, variant.setup.sides[1]
     place, value = json.loads(content)
     change = moved_in_words(str(value))
-    if name == SCALED:
-        change = f"{_PARTS[place.partition('|')[0]]}times {value:.4g}"
+    if name == UPDATE_SCALE:
+        change = f"{PARTS[place.partition('|')[0]]}times {value:.4g}"
     return ExperimentResult(
         summary=(
             f"with the update since {folder.name} {change} in the {side}, k3 falls from "
@@ -98,34 +103,26 @@ def _result(variant: Variant, candidate: Candidate, folder: Path) -> ExperimentR
         ),
         after=candidate.after,
         details=(f"the update {change}",),
-        identity=None if name == SCALED else _MISPLACED,
+        identity=None if name == UPDATE_SCALE else _MISPLACED,
     )
 
 
-def moved_in_words(move: str) -> str:
-    """Where an update was added, for a sentence."""
-    if move in ("next", "previous"):
-        return f"of each layer added to the {move} layer"
-    layer, _, pair = move.rpartition(":")
-    where = f" of layer {layer}" if layer else ""
-    for sign in ("<>", ">>", ">"):
-        source, found, target = pair.partition(sign)
-        if found and sign == "<>":
-            return f"of {source} and {target}{where} exchanged"
-        if found:
-            instead = " in place of its own" if sign == ">>" else ""
-            return f"of {source}{where} added to {target}{instead}"
-    return move
+def _as_random_part(result: ExperimentResult, best: Candidate) -> ExperimentResult:
+    """The result under the name of what explains the rest, too, which no edit can show."""
+    share = json.loads(best.edit[1])[1]
+    return replace(
+        result,
+        summary=(
+            f"{result.summary}; the rest is as large, and at the same tokens, as with a random "
+            f"{share:.2g} of the elements of the update"
+        ),
+        confidence="likely",
+        details=(*result.details, f"a random {share:.2g} of the elements arrived"),
+        identity=SPARSE,
+    )
 
 
-_MISPLACED = Identity(
-    "swapped-weights",
-    "The sampler adds an update to another tensor than its own",
-    (
-        "Check the names under which the sync sends its tensors or adapters, and the order of "
-        "fused projections that it writes to: gate and up, queries, keys and values.",
-    ),
-)
+_MISPLACED = identity_of_update(UPDATE_MOVED)
 
 
 def moves_of(names: Iterable[str]) -> list[str]:
