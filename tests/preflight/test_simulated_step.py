@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from itertools import combinations
+from collections.abc import Callable, Sequence
+from itertools import combinations, count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from grpodoctor.frameworks.registry import configurable_framework_named
+from grpodoctor.preflight.answers import simulated_step
 from grpodoctor.preflight.answers.decimal_notation import with_other_decimals
 from grpodoctor.preflight.answers.inferred_answers import infer_answers
 from grpodoctor.preflight.answers.reached_targets import ReachedTargets
@@ -24,7 +27,7 @@ from grpodoctor.preflight.inputs.reward_weights import reward_weights
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import CheckFinding, SkippedCheck
 from grpodoctor.preflight.texts.exchanged_columns import exchanged_columns
-from grpodoctor.trainer.rewards.user_reward import UserReward
+from grpodoctor.trainer.rewards.user_reward import RewardValues, UserReward
 from tests.preflight.planted import eighteenth_rewards as w
 from tests.preflight.planted import eighteenth_sets as s
 
@@ -66,6 +69,26 @@ def test_the_advantages_are_those_of_the_groups(reward_of: RewardOf) -> None:
     assert [row.location for row in shuffled.rows] != [row.location for row in step.rows]
 
 
+def test_a_slow_function_scores_few_responses(
+    reward_of: RewardOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reward, rows, settings = reward_of(_SUMS), _rows(40), RunSettings(batch_prompts=16)
+    answers = score_reference_answers(reward, rows, settings)
+    assert answers is not None
+    calls: list[int] = []
+
+    def slow(inputs: Sequence[PromptRow], texts: Sequence[str]) -> RewardValues:
+        calls.append(len(texts))
+        return reward(inputs, texts)
+
+    ticks = count(step=8.0)  # seconds per call, so 2 for each of the first four responses
+    monkeypatch.setattr(simulated_step, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    step = simulate_step(cast("UserReward", slow), answers, rows, settings, is_shuffled=False)
+    assert calls == [4, 4]
+    assert (step.scored, step.group_size, step.leading) == (1, 8, 1)
+    assert step.seconds == pytest.approx(8.0 * 16 * 8 / 4)
+
+
 def test_a_first_step_without_a_signal_is_a_warning(
     reward_of: RewardOf, findings_of: FindingsOf
 ) -> None:
@@ -74,10 +97,13 @@ def test_a_first_step_without_a_signal_is_a_warning(
         PromptRow(row.location, row.prompt, answer="unknown", columns={"answer": "unknown"})
         for row in rows[:20]
     )
-    for begin, severity in ((unpaid, "warning"), ((), "info")):
+    for begin, shuffled, severity in (
+        (unpaid, False, "warning"), (unpaid, None, "info"), ((), False, "info"),
+    ):  # fmt: skip
         context = PreflightContext(
             files=None, rows=(*begin, *rows), reward=reward_of(_SUMS),
             settings=RunSettings(batch_prompts=16),
+            run_config={} if shuffled is None else {"shuffled_data": shuffled},
         )  # fmt: skip
         (finding,) = findings_of("GRP103", context)
         assert finding.severity == severity
