@@ -45,7 +45,7 @@ def answer_matches(texts: Sequence[str], references: Sequence[str]) -> NDArray[n
 
 
 def _matches(text: str, reference: str) -> float:
-    expected = find_final(reference.strip()).text
+    expected = _stated(reference)
     if not expected or len(expected) > _LONGEST_ANSWER:
         return np.nan
     answer, marked = find_final(text)
@@ -56,6 +56,16 @@ def _matches(text: str, reference: str) -> float:
     if _NUMBER.fullmatch(expected) is None:
         return np.nan
     return _ends_in_number(text[-_TAIL:], expected)
+
+
+def _stated(reference: str) -> str:
+    """The answer of a reference: in a box, after the `####` of GSM8K, or all of it.
+
+    A single `#` may begin a comment of a program.
+    """
+    if has_box(reference):
+        return find_final(reference).text
+    return reference.rpartition("####")[2].strip()
 
 
 def _differ(answer: str, expected: str) -> bool:

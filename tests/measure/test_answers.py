@@ -29,6 +29,7 @@ CORRELATION, DISAGREEMENT = "reward/answer_correlation", "reward/answer_disagree
         (r"so \boxed{b}", "B", np.nan),
         (r"so \boxed{C}", "B", 0.0),
         (r"so \boxed{}", "B", 0.0),
+        ("print(total)  # done", "print(sum(x))  # sum", np.nan),
         ("print(total)  # done", "print(sum(x))", np.nan),
         ("no number", "18", 0.0),
         ("use <answer> 50 - 48 </answer>", "2", np.nan),

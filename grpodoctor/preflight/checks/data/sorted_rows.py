@@ -39,7 +39,7 @@ class SortedRows(Check):
 
     What it sees:
         Only if the config says that the data is not shuffled (TRL: shuffle_dataset, verl:
-        data.shuffle). Reports answers and columns of kinds whose values stand in blocks, one block
+        data.shuffle). Reports answers and columns with a few values that are in blocks, one block
         for each value or nearly so, and numbers that rise or fall with the row's number (rank
         correlation of 0.95), without the numbers of the rows themselves. A column that is named
         for a curriculum, such as difficulty, level or stage, and numbers in order are a note.
@@ -96,11 +96,11 @@ class SortedRows(Check):
 
 
 def _sorted_columns(rows: Sequence[PromptRow]) -> tuple[list[str], list[str]]:
-    """Columns whose values stand in blocks, and columns of numbers in order."""
+    """Columns whose values are in blocks, and columns of numbers in order."""
     blocks, rising = [], []
     for name, values in _columns(rows):
         may_be_curriculum = name != _ANSWERS and (_is_monotone(values) or _CURRICULUM.search(name))
-        if _stands_in_blocks(values):
+        if _is_in_blocks(values):
             (rising if may_be_curriculum else blocks).append(name)
         elif _is_in_order(values, is_answer=name == _ANSWERS):
             rising.append(name)
@@ -126,8 +126,8 @@ def _text(value: object) -> str:
     return str(value) if isinstance(value, str | int | float) else ""
 
 
-def _stands_in_blocks(values: Sequence[str]) -> bool:
-    """Whether each of a few values stands in one block, with one exception each."""
+def _is_in_blocks(values: Sequence[str]) -> bool:
+    """Whether each of a few values has one block of rows, with one exception each."""
     kinds = len(set(values))
     if not 2 <= kinds <= min(_MOST_KINDS, len(values) // 8):
         return False
