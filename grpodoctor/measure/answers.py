@@ -7,6 +7,7 @@ in a wrong order and inverted labels break this, and may leave the mean reward a
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,10 @@ DISAGREEMENT = "reward/answer_disagreement_rate"
 
 _LONGEST_ANSWER = 100
 """Characters of a reference up to which it is an answer, and no solution or program."""
-_TAIL = 20_000
-"""Last characters of a response that are searched for numbers: a bound on hostile texts."""
+_TAIL = 400
+"""Last characters of a response that are searched for its last number."""
+_SEARCHED = 20_000
+"""Last characters that are searched for the reference: a bound on hostile texts."""
 _WORD = re.compile(r"[^\W\d_]+")
 _NUMBER = re.compile(r"-?\d(?:[\d,]*\d)?(?:\.\d+)?")
 _OPERATORS = frozenset("0123456789+-*/^\N{MULTIPLICATION SIGN}\N{DIVISION SIGN}")
@@ -55,7 +58,7 @@ def _matches(text: str, reference: str) -> float:
         return 0.0 if _differ(answer, expected) else np.nan
     if _NUMBER.fullmatch(expected) is None:
         return np.nan
-    return _ends_in_number(text[-_TAIL:], expected)
+    return _ends_in_number(text, expected)
 
 
 def _stated(reference: str) -> str:
@@ -82,15 +85,20 @@ def _differ(answer: str, expected: str) -> bool:
 
 
 def _ends_in_number(text: str, expected: str) -> float:
-    numbers = list(_NUMBER.finditer(text))
-    if not numbers:
-        return 0.0
-    last = numbers[-1]
-    if text[: last.start()].rstrip()[-1:] in _OPERATORS:
+    tail = text[-_TAIL:]
+    last = deque(_NUMBER.finditer(tail), maxlen=1)
+    if last and tail[: last[0].start()].rstrip()[-1:] in _OPERATORS:
         return np.nan
-    if same_answer(last[0], expected):
+    if last and same_answer(last[0][0], expected):
         return 1.0
-    return np.nan if any(same_answer(each[0], expected) for each in numbers) else 0.0
+    return np.nan if _has_number(text[-_SEARCHED:], expected) else 0.0
+
+
+def _has_number(text: str, expected: str) -> bool:
+    whole = expected.partition(".")[0].replace(",", "")
+    if whole not in text.replace(",", ""):
+        return False  # the usual case, and much faster
+    return any(same_answer(number, expected) for number in _NUMBER.findall(text))
 
 
 def answers_of(batch: RolloutBatch) -> dict[str, Reading]:
@@ -117,7 +125,7 @@ def answer_readings(
             counts as one group.
     """
     known_B = np.isfinite(matches_B) & np.isfinite(rewards_B)
-    matches, rewards = matches_B[known_B], np.asarray(rewards_B[known_B], np.float64)
+    matches, rewards = (np.asarray(each[known_B], np.float64) for each in (matches_B, rewards_B))
     if not matches.size:
         return {}
     _, index, sizes = np.unique(groups_B[known_B], return_inverse=True, return_counts=True)
