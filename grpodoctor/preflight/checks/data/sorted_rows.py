@@ -97,7 +97,8 @@ class SortedRows(Check):
 
 def _sorted_columns(rows: Sequence[PromptRow]) -> tuple[list[str], list[str]]:
     """Columns whose values are in blocks, and columns of numbers in order."""
-    blocks, rising = [], []
+    blocks: list[str] = []
+    rising: list[str] = []
     for name, values in _columns(rows):
         may_be_curriculum = name != _ANSWERS and (_is_monotone(values) or _CURRICULUM.search(name))
         if _is_in_blocks(values):
