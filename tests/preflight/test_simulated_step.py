@@ -27,7 +27,8 @@ from grpodoctor.preflight.inputs.reward_weights import reward_weights
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import CheckFinding, SkippedCheck
 from grpodoctor.preflight.texts.exchanged_columns import exchanged_columns
-from grpodoctor.trainer.rewards.user_reward import RewardValues, UserReward
+from grpodoctor.trainer.rewards.returned_values import RewardValues
+from grpodoctor.trainer.rewards.user_reward import UserReward
 from tests.preflight.planted import eighteenth_rewards as w
 from tests.preflight.planted import eighteenth_sets as s
 

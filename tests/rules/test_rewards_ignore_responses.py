@@ -156,7 +156,9 @@ def test_healthy_rewards_are_no_warning(respond: Respond, is_relative: bool) -> 
         found |= answer_readings(answer_matches(texts, references), rewards, groups)
         for name, values in readings.items():
             values.append(scalar(found[name]) if name in found else None)
-    curves = {name: partial(repeated, values) for name, values in readings.items()}
+    curves: dict[str, Curve] = {
+        name: partial(repeated, values) for name, values in readings.items()
+    }
     found_by_rule = run(curves).findings("REW021")
     assert [each for each in found_by_rule if each.severity != "info"] == []
     if respond is not noisy_judge:
