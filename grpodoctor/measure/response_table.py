@@ -186,8 +186,9 @@ def _rewards(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
 
 
 def _answers(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
-    both = _together(columns, "answer", "reward")
-    return {} if both is None else answer_readings(*both)
+    if "answer" not in columns or "reward" not in columns:
+        return {}
+    return answer_readings(_double(columns["answer"]), _double(columns["reward"]), columns["group"])
 
 
 def _lengths(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:

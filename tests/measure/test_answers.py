@@ -19,7 +19,18 @@ CORRELATION, DISAGREEMENT = "reward/answer_correlation", "reward/answer_disagree
         (r"so \boxed{17}", "18", 0.0),
         ("17 + 1 #18", "18", 1.0),
         ("The answer is 1,800.", "1800", 1.0),
-        ("The answer is 18 or 19", "18", 0.0),
+        ("The answer is 16 or 19", "18", 0.0),
+        ("<answer>18</answer> <confidence>90</confidence>", "18", np.nan),
+        ("18 apples." + " Because 5 is less than 9." * 40, "18", np.nan),
+        (r"so \boxed{\frac{1}{2}}", "0.5", np.nan),
+        (r"so \boxed{90^\circ}", "90", np.nan),
+        (r"so \boxed{x = 5}", "5", np.nan),
+        (r"so \boxed{\text{(B)}}", "B", np.nan),
+        (r"so \boxed{b}", "B", np.nan),
+        (r"so \boxed{C}", "B", 0.0),
+        (r"so \boxed{}", "B", 0.0),
+        ("print(total)  # done", "print(sum(x))  # sum", np.nan),
+        ("print(total)  # done", "print(sum(x))", np.nan),
         ("no number", "18", 0.0),
         ("use <answer> 50 - 48 </answer>", "2", np.nan),
         ("so (50-48)", "2", np.nan),
@@ -36,24 +47,44 @@ def test_final_answers_and_references(text, reference, expected):
 
 
 def test_wrong_keys_and_inverted_labels_show_in_the_correlation():
-    matches = np.array([1.0, 1.0, 0.0, 0.0])
-    right = answer_readings(matches, matches)
+    matches, group = np.array([1.0, 1.0, 0.0, 0.0]), np.zeros(4)
+    right = answer_readings(matches, matches, group)
     assert (scalar(right[CORRELATION]), right[DISAGREEMENT]) == (pytest.approx(1), Rate(0, 4))
-    inverted = answer_readings(matches, 1 - matches)
+    inverted = answer_readings(matches, 1 - matches, group)
     assert (scalar(inverted[CORRELATION]), inverted[DISAGREEMENT]) == (
         pytest.approx(-1), Rate(4, 4),
     )  # fmt: skip
-    half = answer_readings(matches, np.array([5.0, -5.0, 5.0, -5.0]))
+    half = answer_readings(matches, np.array([5.0, -5.0, 5.0, -5.0]), group)
     assert (scalar(half[CORRELATION]), half[DISAGREEMENT]) == (pytest.approx(0), Rate(2, 4))
 
 
 def test_unknown_answers_and_rewards_without_spread_say_nothing():
-    matches = np.array([1.0, np.nan, 0.0, 0.0])
-    shaped = answer_readings(matches, np.array([1.2, 0.0, 0.1, 0.3]))
+    matches, group = np.array([1.0, np.nan, 0.0, 0.0]), np.zeros(4)
+    shaped = answer_readings(matches, np.array([1.2, 0.0, 0.1, 0.3]), group)
     assert isinstance(shaped[DISAGREEMENT], NotApplicable)
     assert shaped[CORRELATION].count == 1
-    assert isinstance(answer_readings(matches, np.ones(4))[CORRELATION], NotApplicable)
-    assert answer_readings(np.full(4, np.nan), np.ones(4)) == {}
+    assert isinstance(answer_readings(matches, np.ones(4), group)[CORRELATION], NotApplicable)
+    assert answer_readings(np.full(4, np.nan), np.ones(4), group) == {}
+
+
+def test_sources_with_other_reward_scales_do_not_hide_the_answers():
+    """A hard source with a high offset: over the batch, right answers have the lower reward."""
+    matches = np.array([1, 1, 1, 0, 1, 0, 0, 0.0])
+    rewards = np.array([1, 1, 1, 0, 9, 8, 8, 8.0])
+    assert np.corrcoef(matches, rewards)[0, 1] < 0
+    readings = answer_readings(matches, rewards, np.repeat([4, 2], 4))
+    assert scalar(readings[CORRELATION]) == pytest.approx(1)
+    alone = answer_readings(matches, rewards, np.arange(8))  # no groups: the whole batch
+    assert scalar(alone[CORRELATION]) == pytest.approx(np.corrcoef(matches, rewards)[0, 1])
+
+
+def test_groups_without_both_answers_and_huge_rewards_do_not_warn():
+    matches = np.array([1, 1, 0, 0.0])
+    by_prompt = answer_readings(matches, matches / 3, np.array([1, 1, 2, 2]))
+    assert isinstance(by_prompt[CORRELATION], NotApplicable)
+    assert by_prompt[DISAGREEMENT] == Rate(0, 4)
+    huge = answer_readings(matches, matches * 1e300, np.zeros(4))
+    assert scalar(huge[CORRELATION]) == pytest.approx(1)
 
 
 def test_a_batch_needs_texts_and_references(real_batch):

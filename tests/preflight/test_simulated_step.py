@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import combinations
+import random
+from collections.abc import Callable, Sequence
+from itertools import combinations, count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from grpodoctor.frameworks.registry import configurable_framework_named
+from grpodoctor.preflight.answers import simulated_step
 from grpodoctor.preflight.answers.decimal_notation import with_other_decimals
 from grpodoctor.preflight.answers.inferred_answers import infer_answers
 from grpodoctor.preflight.answers.reached_targets import ReachedTargets
@@ -23,6 +27,7 @@ from grpodoctor.preflight.inputs.reward_weights import reward_weights
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import CheckFinding, SkippedCheck
 from grpodoctor.preflight.texts.exchanged_columns import exchanged_columns
+from grpodoctor.trainer.rewards.returned_values import RewardValues
 from grpodoctor.trainer.rewards.user_reward import UserReward
 from tests.preflight.planted import eighteenth_rewards as w
 from tests.preflight.planted import eighteenth_sets as s
@@ -65,6 +70,26 @@ def test_the_advantages_are_those_of_the_groups(reward_of: RewardOf) -> None:
     assert [row.location for row in shuffled.rows] != [row.location for row in step.rows]
 
 
+def test_a_slow_function_scores_few_responses(
+    reward_of: RewardOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reward, rows, settings = reward_of(_SUMS), _rows(40), RunSettings(batch_prompts=16)
+    answers = score_reference_answers(reward, rows, settings)
+    assert answers is not None
+    calls: list[int] = []
+
+    def slow(inputs: Sequence[PromptRow], texts: Sequence[str]) -> RewardValues:
+        calls.append(len(texts))
+        return reward(inputs, texts)
+
+    ticks = count(step=8.0)  # seconds per call, so 2 for each of the first four responses
+    monkeypatch.setattr(simulated_step, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    step = simulate_step(cast("UserReward", slow), answers, rows, settings, is_shuffled=False)
+    assert calls == [4, 4]
+    assert (step.scored, step.group_size, step.leading) == (1, 8, 1)
+    assert step.seconds == pytest.approx(8.0 * 16 * 8 / 4)
+
+
 def test_a_first_step_without_a_signal_is_a_warning(
     reward_of: RewardOf, findings_of: FindingsOf
 ) -> None:
@@ -73,10 +98,13 @@ def test_a_first_step_without_a_signal_is_a_warning(
         PromptRow(row.location, row.prompt, answer="unknown", columns={"answer": "unknown"})
         for row in rows[:20]
     )
-    for begin, severity in ((unpaid, "warning"), ((), "info")):
+    for begin, shuffled, severity in (
+        (unpaid, False, "warning"), (unpaid, None, "info"), ((), False, "info"),
+    ):  # fmt: skip
         context = PreflightContext(
             files=None, rows=(*begin, *rows), reward=reward_of(_SUMS),
             settings=RunSettings(batch_prompts=16),
+            run_config={} if shuffled is None else {"shuffled_data": shuffled},
         )  # fmt: skip
         (finding,) = findings_of("GRP103", context)
         assert finding.severity == severity
@@ -107,6 +135,30 @@ def test_rows_in_order_are_reported_without_shuffling(
         )  # fmt: skip
         found = findings_of("DAT129", context)
         assert [each.severity for each in found] == ([] if is_shuffled else severities)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "severities"),
+    [
+        ("level", sorted([1, 2, 3, 4] * 40), ["info"]),
+        ("difficulty", ["easy"] * 80 + ["medium"] * 40 + ["hard"] * 40, ["info"]),
+        ("has_image", [at in {30, 90} for at in range(160)], []),
+        ("problem_id", [at * at + 7 for at in range(160)], []),
+        ("source", ["gsm8k"] * 100 + ["math"] * 60, ["warning"]),
+        ("pass_rate", [1 / (at + 2) for at in range(160)], ["info"]),
+    ],
+)
+def test_curricula_and_rare_kinds_are_no_sorted_data(
+    name: str, values: list[object], severities: list[str], findings_of: FindingsOf
+) -> None:
+    rows = tuple(
+        PromptRow(f"line {at}", f"question {at}", answer=None, columns={name: value})
+        for at, value in enumerate(values)
+    )
+    context = PreflightContext(
+        files=None, rows=rows, settings=RunSettings(), run_config={"shuffled_data": False}
+    )
+    assert [each.severity for each in findings_of("DAT129", context)] == severities
 
 
 @pytest.mark.parametrize(
@@ -187,7 +239,11 @@ def test_a_decimal_comma_for_a_decimal_point(prompt: str, value: str, is_other: 
     [
         ({"reward_funcs": ["accuracy", "format"], "reward_weights": [1.0, -0.5]}, ["warning"]),
         ({"reward_funcs": "accuracy length_penalty", "reward_weights": "1.0 -0.5"}, []),
-        ({"reward_weights": [1.0, 0.0, -2]}, ["info", "warning"]),
+        ({"reward_weights": [1.0, 0.0, -2]}, ["info", "info"]),
+        ({"reward_funcs": "['acc', 'num_tool_calls']", "reward_weights": "[1, -0.1]"}, []),
+        ({"reward_funcs": ["acc", "cheating"], "reward_weights": [1, -1]}, []),
+        ({"reward_funcs": ["acc", "sentiment"], "reward_weights": [1, -1]}, ["warning"]),
+        ({"reward_funcs": "'acc' 'tone'", "reward_weights": "1 -1"}, ["warning"]),
         ({"reward_weights": ["one", 1.0]}, None),
         ({}, None),
     ],
@@ -202,6 +258,7 @@ def test_negative_weights(settings: dict[str, object], severities: list[str] | N
     else:
         assert not isinstance(outcome, SkippedCheck)
         assert [each.severity for each in outcome] == severities
+        assert all('"' not in each.summary for each in outcome)  # no quotes of the config in quotes
 
 
 def test_values_without_their_json_are_no_answer() -> None:
@@ -238,3 +295,35 @@ def test_scores_of_exchanged_pairs(lower: int, is_fault: bool) -> None:
     found = exchanged_columns(rows)
     assert (found is not None) == is_fault
     assert found is None or len(found.rows) == lower
+
+
+def test_scores_of_another_judge_are_no_exchange() -> None:
+    """Lengths, and scores that disagree with an annotator by chance."""
+    normal = random.Random(3).gauss
+    scores = [(normal(0.6, 1), 0.0) for _ in range(400)]
+    assert sum(one < 0 for one, _ in scores) > 60
+    for chosen, rejected in (("score_chosen", "score_rejected"), ("chosen_len", "rejected_len")):
+        rows = [{chosen: one, rejected: other} for one, other in scores]
+        assert exchanged_columns(rows) is None
+    lengths = [{"chosen_len": at % 7, "rejected_len": 3} for at in range(40)]
+    assert exchanged_columns(lengths) is None
+
+
+def test_titles_and_texts_of_any_length_are_no_exchange() -> None:
+    """Each is short or long now and then, so that some rows have both the other way round."""
+    choice = random.Random(5)
+    long, short = "one two three four five six seven eight nine", "a title"
+    rows = [
+        {
+            "title": long if choice.random() < 0.05 else short,
+            "body": short if choice.random() < 0.04 else long,
+        }
+        for _ in range(3000)
+    ]
+    assert sum(row["title"] == long and row["body"] == short for row in rows) >= 3
+    assert exchanged_columns(rows) is None
+
+
+def test_a_search_over_many_numbers_ends() -> None:
+    targets = ReachedTargets(tuple(range(1001, 1031)))
+    assert targets.with_some(15, 7) == ""

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+import random
+from collections.abc import Callable
+from functools import partial
 
+import numpy as np
+import pytest
+from scipy.stats import rankdata
+
+from grpodoctor.measure.answers import answer_matches, answer_readings
+from grpodoctor.measure.groups import equal_text_readings, groups_of
+from grpodoctor.vocabulary.values import scalar
 from tests.rules.scenario import Curve, Patient, noisy, ramp, steps
 
 EQUAL, OTHER = "groups/equal_text_variance", "groups/other_text_variance"
@@ -67,3 +76,90 @@ def test_it_explains_responses_that_stay_level() -> None:
     patient = run(level)
     assert patient.finding("OPT005").severity == "warning"
     assert patient.finding("REW021").onset_step <= patient.finding("OPT005").onset_step
+
+
+Respond = Callable[[random.Random, int, bool], tuple[str, str, float]]
+"""Text, reference answer and reward of a response to the prompt of a group, right or wrong."""
+Responses = list[tuple[str, str, float]]
+"""Texts, reference answers and rewards, of sixteen groups of eight in their order."""
+
+
+def batch(respond: Respond, chance: random.Random) -> Responses:
+    """Responses of which four in ten are right."""
+    return [respond(chance, at // 8, chance.random() < 0.4) for at in range(128)]
+
+
+def repeated(values: list[float | None], step: int) -> float | None:
+    return values[step % len(values)]
+
+
+def partial_credit(chance: random.Random, group: int, is_right: bool) -> tuple[str, str, float]:
+    answer = 100 + group if is_right else chance.randint(1, 99)
+    is_boxed = chance.random() < 0.7
+    text = f"so \\boxed{{{answer}}}" if is_boxed else f"it is {answer}"
+    return text, str(100 + group), 1.0 * (is_right and is_boxed) + 0.2 * is_boxed
+
+
+def length_penalty(chance: random.Random, group: int, is_right: bool) -> tuple[str, str, float]:
+    text, answer, _ = partial_credit(chance, group, is_right)
+    words = chance.randint(1, 40)
+    return f"{'well ' * words}{text}", answer, is_right - words / 40
+
+
+def noisy_judge(chance: random.Random, group: int, is_right: bool) -> tuple[str, str, float]:
+    return *partial_credit(chance, group, is_right)[:2], is_right + chance.gauss(0, 0.2)
+
+
+def several_forms(chance: random.Random, group: int, is_right: bool) -> tuple[str, str, float]:
+    answer = chance.choice(["\\frac{1}{2}", "0.5", "1/2", "50\\%"]) if is_right else "7"
+    return f"{chance.random()} \\boxed{{{answer}}}", "\\frac{1}{2}", float(is_right)
+
+
+def confidence(chance: random.Random, group: int, is_right: bool) -> tuple[str, str, float]:
+    answer = group if is_right else group + chance.randint(1, 5)
+    return f"Answer: {answer}. Confidence: {chance.randint(0, 10)}", str(group), float(is_right)
+
+
+def program(chance: random.Random, group: int, is_right: bool) -> tuple[str, str, float]:
+    added = 5 if is_right else chance.randint(6, 9)
+    text = f"def f(x):\n    return x + {added}  # {chance.choice(['ok', 'done'])}"
+    return text, "def f(x): return 5 + x  # ok", float(is_right)
+
+
+def two_sources(chance: random.Random, group: int, is_right: bool) -> tuple[str, str, float]:
+    """Hard prompts earn ten points for the attempt, easy ones none."""
+    is_hard = group % 2 == 0
+    is_right = chance.random() < (0.1 if is_hard else 0.9)
+    answer = 100 + group if is_right else chance.randint(1, 99)
+    return f"it is {answer}", str(100 + group), 10.0 * is_hard + is_right
+
+
+@pytest.mark.parametrize(
+    "respond",
+    [
+        partial_credit, length_penalty, noisy_judge, several_forms, confidence, program,
+        two_sources,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_healthy_rewards_are_no_warning(respond: Respond, is_relative: bool) -> None:
+    """Also as ranks within the group, which have the same mean in each."""
+    groups, chance = np.repeat(np.arange(16), 8), random.Random(11)
+    readings: dict[str, list[float | None]] = {name: [] for name in (EQUAL, OTHER, CORRELATION)}
+    for _ in range(24):
+        texts, references, paid = zip(*batch(respond, chance), strict=True)
+        rewards = np.array(paid)
+        if is_relative:
+            rewards = np.concatenate([rankdata(each) for each in rewards.reshape(-1, 8)])
+        numbers = np.unique(texts, return_inverse=True)[1]
+        found = equal_text_readings(groups_of(groups), numbers, rewards)
+        found |= answer_readings(answer_matches(texts, references), rewards, groups)
+        for name, values in readings.items():
+            values.append(scalar(found[name]) if name in found else None)
+    curves: dict[str, Curve] = {
+        name: partial(repeated, values) for name, values in readings.items()
+    }
+    found_by_rule = run(curves).findings("REW021")
+    assert [each for each in found_by_rule if each.severity != "info"] == []
+    if respond is not noisy_judge:
+        assert found_by_rule == []

@@ -31,10 +31,15 @@ if TYPE_CHECKING:
 
 _FILE = re.compile(r"completions_\d{1,12}\.parquet")
 _TEXTS = ("prompt", "completion")
-_REFERENCES = ("answer", "solution", "ground_truth", "reference", "target", "label")
-"""Columns of the data set that users log as well, the preferred one first."""
+_REFERENCES = ("answer", "solution", "ground_truth", "reference", "target")
+"""Columns of the data set that users log as well, the preferred one first. A `label` may be a class
+of the prompt, such as its subject."""
+_PUZZLE_NUMBERS = ("nums", "numbers")
+"""With such a column, a `target` is a number to reach, and the answer is an expression."""
 _ADVANTAGES = ("advantage", "advantages")
-_OWN = frozenset(("step", *_TEXTS, *_ADVANTAGES, *_REFERENCES, "entropy"))
+_OWN = frozenset(
+    ("step", *_TEXTS, *_ADVANTAGES, *_REFERENCES, *_PUZZLE_NUMBERS, "label", "entropy")
+)
 _MOST_COLUMNS = 200
 _CENTRED = 1e-3
 """Sum of the advantages of a group, up to rounding, since its mean is subtracted."""
@@ -56,6 +61,8 @@ def from_columns(
         if name not in _OWN and (column := _numbers(values)) is not None
     }
     references = next((table[name] for name in _REFERENCES if name in table), None)
+    if "target" in table and any(name in table for name in _PUZZLE_NUMBERS):
+        references = None
     advantages = next((table[name] for name in _ADVANTAGES if name in table), None)
     advantages_B = None if advantages is None else columns.if_known(columns.floats(advantages))
     prompts = [columns.text_of(prompt) for prompt in table.get("prompt", [""] * len(names))]
@@ -82,12 +89,13 @@ def _groups(
     each group add up to 0.
     """
     keys = list(zip(steps_B.tolist(), prompts, strict=True))
-    runs = [len(list(rows)) for _, rows in itertools.groupby(keys)]
-    are_distinct = len(set(keys)) == len(runs)
-    if advantages_B is None or (are_distinct and len(runs) > 1 == len(set(runs))):
+    runs = [(key, len(list(rows))) for key, rows in itertools.groupby(keys)]
+    sizes = [size for _, size in runs]
+    is_ordinary = len(runs) > 1 == len(set(sizes)) and len(dict(runs)) == len(runs)
+    if advantages_B is None or is_ordinary:
         return prompts
-    size = _group_size(math.gcd(*runs), advantages_B)
-    if not size or runs == [size]:
+    size = _group_size(math.gcd(*sizes), advantages_B)
+    if not size or sizes == [size]:
         return prompts
     return [f"{prompt}#{row // size}" for row, prompt in enumerate(prompts)]
 
@@ -123,7 +131,7 @@ def _read(part: FilePart, damage_log: DamageLog) -> Iterator[Responses]:
         for field in batch.schema.names[:_MOST_COLUMNS]:
             if field in _TEXTS:
                 table[field] = parquet.strings(batch, field) or []
-            elif field == "step":
+            elif field == "step" or field in _PUZZLE_NUMBERS:
                 table[field] = batch.column(field).to_pylist()
             elif (column := parquet.doubles(batch, field)) is not None:
                 table[field] = column.tolist()

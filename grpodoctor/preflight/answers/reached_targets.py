@@ -30,6 +30,8 @@ class ReachedTargets:
         """
         self._left = _MOST_STEPS
         for part in combinations(range(len(self._numbers)), size):
+            if self._left < 0:
+                break  # a dozen numbers have thousands of parts
             if found := self._reach(part, target):
                 return found[1:-1] if found.startswith("(") else found
         return ""

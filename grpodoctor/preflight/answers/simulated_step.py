@@ -25,8 +25,8 @@ from grpodoctor.trainer.rewards.user_reward import UserReward
 RIGHT, WRONG, EMPTY, CUT = KINDS = ("right", "wrong", "empty", "cut")
 """Kinds of responses, which take turns in a group; `cut` is a right one without its second half."""
 _MOST_SECONDS = 10.0
-"""Time for the reward of the step; of a slower function, fewer prompts are scored."""
-_LEAST_PROMPTS = 4
+"""Time for the reward of the step; of a slower function, fewer prompts and smaller groups are
+scored."""
 _LEAST_SPREAD = 1e-4
 """What trainers add to the standard deviation of a group: a smaller one is none."""
 
@@ -40,6 +40,7 @@ class SimulatedStep:
     scored: int
     """Number of prompts, from the first, whose groups were scored."""
     group_size: int
+    """Responses per prompt of the step; a slow function scores one of each kind."""
     advantages: tuple[dict[str, float], ...]
     """Of each scored group: the advantage of each kind; empty if all rewards are equal."""
     seconds: float
@@ -87,16 +88,16 @@ def simulate_step(
     most = min(settings.batch_prompts, len(rows))
     chosen = random.Random(settings.seed).sample(list(rows), most) if is_shuffled else rows[:most]  # noqa: S311 - a choice of rows
     size = max(settings.group_size, len(KINDS))
-    texts = _responses(answers, chosen)
-    few = min(_LEAST_PROMPTS, most)
-    rewards, seconds = _scored(reward, chosen[:few], texts[:few], size)
-    fitting = int(_MOST_SECONDS / max(seconds / few, 1e-9))
-    scored = min(most, max(few, fitting))
-    if scored > few:
-        rewards, seconds = _scored(reward, chosen[:scored], texts[:scored], size)
+    _, tried = _scored(reward, chosen[:1], _responses(answers, chosen[:1]), len(KINDS))
+    fitting = int(_MOST_SECONDS / max(tried / len(KINDS), 1e-9))  # responses
+    scored_size = size if fitting >= size else len(KINDS)
+    scored = max(1, min(most, fitting // scored_size))
+    rewards, seconds = _scored(
+        reward, chosen[:scored], _responses(answers, chosen)[:scored], scored_size
+    )
     return SimulatedStep(
         tuple(chosen), scored, size, tuple(_advantages(each) for each in rewards),
-        seconds * most / scored,
+        seconds * (most * size) / (scored * scored_size),
     )  # fmt: skip
 
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+UNNAMED = "function "
+"""Beginning of the names of functions that the config does not name."""
 _SPLIT = re.compile(r"[\s,]+")
 
 
@@ -21,14 +23,15 @@ def reward_weights(settings: Mapping[str, Any]) -> tuple[tuple[str, float], ...]
     if len(weights) != len(values):
         return ()
     if len(names) != len(weights):
-        names = [f"function {at}" for at in range(1, len(weights) + 1)]
+        names = [f"{UNNAMED}{at}" for at in range(1, len(weights) + 1)]
     return tuple(zip(names, weights, strict=True))
 
 
 def _items(value: object) -> list[Any]:
     if isinstance(value, list | tuple):
         return list(value)
-    return _SPLIT.split(value.strip("[] ")) if isinstance(value, str) and value.strip() else []
+    text = value.strip("[] ") if isinstance(value, str) else ""
+    return [each.strip("'\"") for each in _SPLIT.split(text)] if text else []
 
 
 def _number(value: object) -> float | None:

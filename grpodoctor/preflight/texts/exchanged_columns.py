@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from statistics import median
 from typing import Any
 
 from grpodoctor.preflight.texts.normal_form import number_of
@@ -15,13 +16,18 @@ _MOST_COLUMNS = 8
 _MIN_ROWS = 20
 _MIN_EXCHANGED = 3
 _MAX_SHARE = 0.4
-"""Share of exchanged rows above which the forms are not told apart by a majority."""
+"""Share of exchanged rows above which no majority tells which form belongs to which column."""
 _MAX_UNCLEAR = 0.1
 """Share of rows that fit neither order: with more, the columns have no form of their own."""
 _SHORT, _LONG = 3, 8
 """Words of a short and of a long text; a text between them has no clear form."""
 _LETTER = re.compile(r"\(?[A-Ja-j]\)?\.?")
-_PAIR = re.compile(r"chosen|rejected", re.IGNORECASE)
+_SCORE = re.compile(r"score|rating|reward|grade|quality", re.IGNORECASE)
+"""Names of columns that say how good a response is; its length or its tokens do not."""
+_LEAST_MARGIN = 0.8
+"""Median difference of the scores in exchanged rows, as a part of that in the others. If a judge
+other than the annotator scored them, those that disagree differ less: by less than half as much if
+they are a quarter of normally distributed differences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,7 @@ def exchanged_columns(rows: Sequence[Mapping[str, Any]]) -> Exchanged | None:
     """The pair of columns with the most exchanged rows; None if there is none.
 
     The columns of texts must have different forms in nearly all rows: a number, a letter, a
-    question, a short or a long text. Scores of chosen and rejected responses are compared, too.
+    question, a short or a long text. Scores of chosen and rejected responses are compared as well.
     """
     if len(rows) < _MIN_ROWS:
         return None
@@ -74,6 +80,9 @@ def _of_forms(pair: tuple[str, str], forms: Mapping[str, Sequence[str]]) -> Exch
     unclear = len(both) - count - len(rows)
     if not _is_part(len(rows), len(both)) or unclear > _MAX_UNCLEAR * len(both):
         return None
+    one_sided = sum((one == usual[1]) != (other == usual[0]) for one, other in both)
+    if one_sided > len(rows):
+        return None  # each column has the other's form now and then, so some rows have both
     return Exchanged(pair, rows, f"a {usual[1]} in place of a {usual[0]}, and the other way round")
 
 
@@ -81,15 +90,23 @@ def _of_scores(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Excha
     """Scores of chosen responses that are below those of the rejected ones."""
     for chosen in names:
         rejected = chosen.replace("chosen", "rejected")
-        if not _PAIR.search(chosen) or rejected == chosen or rejected not in names:
+        if rejected == chosen or rejected not in names or not _SCORE.search(chosen):
             continue
         scores = [(row.get(chosen), row.get(rejected)) for row in rows]
         if not all(isinstance(each, int | float) for pair in scores for each in pair):
             continue
-        lower = tuple(at for at, (one, other) in enumerate(scores) if one < other)  # type: ignore[operator]
-        if len(lower) >= _MIN_EXCHANGED:
+        margins = [one - other for one, other in scores]  # type: ignore[operator]
+        lower = tuple(at for at, margin in enumerate(margins) if margin < 0)
+        if len(lower) >= _MIN_EXCHANGED and _are_as_large(margins):
             return Exchanged((chosen, rejected), lower, "the chosen response has the lower score")
     return None
+
+
+def _are_as_large(margins: Sequence[float]) -> bool:
+    """Whether negative margins are as large as positive ones."""
+    above = [margin for margin in margins if margin > 0]
+    below = [-margin for margin in margins if margin < 0]
+    return not above or median(below) >= _LEAST_MARGIN * median(above)
 
 
 def _is_part(exchanged: int, rows: int) -> bool:

@@ -24,20 +24,20 @@ class RewardsIgnoreResponses(Rule):
     What it sees:
         The responses of each batch, in one of three ways. Identical responses to one prompt whose
         rewards differ: by at least half as much variance as those of different responses, or, as a
-        note, by a twentieth. Rewards that hardly correlate with whether the final answer is the
-        reference answer, or correlate negatively. Rewards of two values that disagree with the
-        reference answer in a tenth of the responses, as a note. It is a warning where accuracy or
-        reward has not risen.
+        note, by a twentieth. Rewards that, within the groups, hardly correlate with whether the
+        final answer is the reference answer, or correlate negatively. Rewards of two values that
+        disagree with the reference answer in a tenth of the responses, as a note. It is a warning
+        where accuracy or reward has not risen.
 
     Why it matters:
-        The reward judges something else than the response: scores that reach other rows, keys of
-        other prompts, inverted labels, a judge that times out, a score for one response of a group.
-        The mean reward does not show it, since the policy learns what is paid for, or nothing.
+        The reward does not judge the response: scores reach other rows, answers belong to other
+        prompts, labels are inverted, a judge times out, or one response of a group is scored for
+        all. The mean reward does not show it, since the policy learns what is rewarded, or nothing.
 
     Evidence it needs:
         Responses in the record or in a rollout dump. For the comparison with answers, also the
-        reference answers: verl's `gts`, a column `answer` or `solution` in TRL's completions, or
-        the references of an attached run.
+        reference answers: verl's `gts`; a column `answer`, `solution`, `ground_truth`, `reference`
+        or `target` in TRL's completions; or the references of an attached run.
 
     Remedies:
         Score the same responses twice, and known answers once.
@@ -45,8 +45,9 @@ class RewardsIgnoreResponses(Rule):
     When it is wrong:
         An environment with chance, or a judge that is sampled, scores identical texts differently
         by design; the summary states how much. A reward for style need not follow the answer. The
-        comparison reads the last box, the text after the last `#`, or the last number: a response
-        that states its answer in another way, or a right answer in a wrong format, disagrees too.
+        comparison reads the last box, the text after the last `#`, or the last number. Answers that
+        may be equal in another notation, and responses with another number behind the reference,
+        are left out. A right answer in a wrong format disagrees.
 
     References:
         Fisher 1925, Statistical Methods for Research Workers, chapter VII (intraclass correlation).
@@ -67,7 +68,7 @@ class RewardsIgnoreResponses(Rule):
     cadence: ClassVar[int] = 5
 
     min_readings: int = 20
-    """Batches that have such responses, as many as a verdict needs."""
+    """Batches with such responses; a verdict needs as many readings."""
     mostly_noise: float = 0.5
     """Part of the variance of a group that identical responses have: the reward then says as much
     about chance as about the response."""

@@ -188,7 +188,7 @@ POSITIONS = (
 )  # fmt: skip
 """Edits of positions; they leave the logits' processors alone."""
 _READ = ("padding", "prompt_tokens", "masked_tokens")
-"""Edits of the tokens that are read; they have the same effect."""
+"""Edits of the tokens that are read; they leave the processors alone as well."""
 
 
 def _with_tokens(prompt: Sequence[int], replaced: Sequence[tuple[int, Any]]) -> list[int]:

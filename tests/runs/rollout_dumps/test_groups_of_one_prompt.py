@@ -35,9 +35,22 @@ def test_a_prompt_that_appears_twice_has_two_groups() -> None:
     assert sizes_of(groups_of(prompts, [*MIXED, *EQUAL, *MIXED, *EQUAL])) == [8] * 4
 
 
-def test_groups_of_one_prompt_that_are_not_neighbours_stay_apart() -> None:
-    prompts = (["a"] * 8 + ["b"] * 8) * 2
+def test_a_prompt_that_comes_again_later_has_two_groups() -> None:
+    """Their baselines differ, so equal responses of the two have different advantages."""
+    prompts = ["a"] * 8 + ["b"] * 8 + ["a"] * 8 + ["c"] * 8
     assert sizes_of(groups_of(prompts, [*MIXED, *EQUAL, *MIXED, *EQUAL])) == [8] * 4
+    prompts = ["a"] * 8 + ["b"] * 16 + ["a"] * 8
+    assert sizes_of(groups_of(prompts, [*MIXED, *EQUAL, *MIXED, *EQUAL])) == [8] * 4
+
+
+def test_labels_and_targets_of_puzzles_are_no_answers() -> None:
+    table = {"prompt": ["a"], "completion": ["<answer>3 * 8</answer>"], "reward": [1.0]}
+    for more in ({"label": [3]}, {"target": [24], "nums": [[3, 8]]}):
+        responses = from_columns({**table, **more}, np.zeros(1, np.int64), ["row"])
+        assert responses.references is None
+        assert responses.rewards_B is not None
+    responses = from_columns({**table, "target": [24]}, np.zeros(1, np.int64), ["row"])
+    assert responses.references == ["24"]
 
 
 def test_ordinary_groups_keep_their_prompts() -> None:

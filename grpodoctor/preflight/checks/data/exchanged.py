@@ -21,7 +21,7 @@ class ExchangedColumns(Check):
         Pairs of columns with different forms in nearly all rows: a number, a letter, a question, a
         short or a long text. Reports three or more rows in which the first column has the form of
         the second and the second that of the first. Also chosen responses with a lower score than
-        the rejected ones, if the data has both scores.
+        the rejected ones, by as much as the others have a higher one, if the data has both scores.
 
     Why it matters:
         The prompt of such a row is an answer, and its answer is a prompt. Exchanged pairs teach the
@@ -31,7 +31,8 @@ class ExchangedColumns(Check):
         Exchange the columns of these rows, or correct the code that merges the sources.
 
     When it is wrong:
-        Two columns may both hold short and long texts by their nature.
+        Two columns may both hold short and long texts by their nature. Scores of a judge other
+        than the annotator may be lower for some chosen responses.
 
     References:
         None.
@@ -54,7 +55,7 @@ class ExchangedColumns(Check):
                 f"{one!r:.60} and {other!r:.60} are exchanged in {len(found.rows)} of {len(rows)} "
                 f"rows: {found.why}.",
                 ("Exchange the two columns of these rows.",),
-                tuple(f"{rows[at].location}" for at in found.rows[:_SHOWN]),
+                tuple(rows[at].location for at in found.rows[:_SHOWN]),
                 {"share": len(found.rows) / len(rows)},
             ),
         )

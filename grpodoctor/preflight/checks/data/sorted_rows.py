@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import ClassVar
@@ -20,9 +22,16 @@ _ANSWERS = "the answers"
 _MIN_ROWS = 64
 _MOST_KINDS = 20
 """Different values of a column of kinds, such as sources or labels."""
+_MOST_CHANGES = 0.1
+"""Changes of the value from row to row, as a share of those in a random order: a kind that is rare
+changes seldom in any order."""
 _MIN_CORRELATION = 0.95
 """Rank correlation with the row's number that no column has by chance."""
 _MAX_LETTERS = 80
+_CURRICULUM = re.compile(
+    r"curricul|difficult|level|stage|phase|grade|hard|complex|length|\blen", re.IGNORECASE
+)
+"""Names of columns that the rows are sorted by on purpose, from easy to hard."""
 
 
 class SortedRows(Check):
@@ -30,9 +39,10 @@ class SortedRows(Check):
 
     What it sees:
         Only if the config says that the data is not shuffled (TRL: shuffle_dataset, verl:
-        data.shuffle). Reports answers and columns of kinds whose values stand in blocks, one block
+        data.shuffle). Reports answers and columns with a few values that are in blocks, one block
         for each value or nearly so, and numbers that rise or fall with the row's number (rank
-        correlation of 0.95), without the numbers of the rows themselves.
+        correlation of 0.95), without the numbers of the rows themselves. A column that is named
+        for a curriculum, such as difficulty, level or stage, and numbers in order are a note.
 
     Why it matters:
         A step sees one answer, one source or one difficulty. The policy can learn the answer of the
@@ -42,7 +52,7 @@ class SortedRows(Check):
         Shuffle the file or switch shuffling on.
 
     When it is wrong:
-        The order is a curriculum from easy to hard; numbers in order are therefore a note.
+        The order is a curriculum from easy to hard, by a column that is not named for it.
 
     References:
         None.
@@ -86,12 +96,14 @@ class SortedRows(Check):
 
 
 def _sorted_columns(rows: Sequence[PromptRow]) -> tuple[list[str], list[str]]:
-    """Columns whose values stand in blocks, and columns of numbers in order."""
-    blocks, rising = [], []
+    """Columns whose values are in blocks, and columns of numbers in order."""
+    blocks: list[str] = []
+    rising: list[str] = []
     for name, values in _columns(rows):
-        if _stands_in_blocks(values):
-            blocks.append(name)
-        elif _is_in_order(values):
+        may_be_curriculum = name != _ANSWERS and (_is_monotone(values) or _CURRICULUM.search(name))
+        if _is_in_blocks(values):
+            (rising if may_be_curriculum else blocks).append(name)
+        elif _is_in_order(values, is_answer=name == _ANSWERS):
             rising.append(name)
     return blocks, rising
 
@@ -115,24 +127,39 @@ def _text(value: object) -> str:
     return str(value) if isinstance(value, str | int | float) else ""
 
 
-def _stands_in_blocks(values: Sequence[str]) -> bool:
-    """Whether each of a few values stands in one block, with one exception each."""
+def _is_in_blocks(values: Sequence[str]) -> bool:
+    """Whether each of a few values has one block of rows, with one exception each."""
     kinds = len(set(values))
     if not 2 <= kinds <= min(_MOST_KINDS, len(values) // 8):
         return False
+    rows, counts = len(values), Counter(values).values()
     changes = sum(one != other for one, other in pairwise(values))
-    return changes <= 2 * kinds
+    by_chance = (rows * rows - sum(count * count for count in counts)) / rows
+    return changes <= min(2 * kinds, _MOST_CHANGES * by_chance)
 
 
-def _is_in_order(values: Sequence[str]) -> bool:
-    """Whether numbers rise or fall with the row's number, and are no numbers of rows."""
+def _is_monotone(values: Sequence[str]) -> bool:
+    """Whether numbers never fall, or never rise."""
+    numbers = [number for value in values if (number := number_of(value)) is not None]
+    return len(numbers) == len(values) and numbers in (
+        sorted(numbers), sorted(numbers, reverse=True),
+    )  # fmt: skip
+
+
+def _is_in_order(values: Sequence[str], *, is_answer: bool) -> bool:
+    """Whether numbers rise or fall with the row's number, and are no numbers of rows.
+
+    The numbers of rows have gaps if the file was filtered.
+    """
     numbers = [number_of(value) for value in values]
     known = [number for number in numbers if number is not None]
     if len(known) < len(values) or len(set(known)) < 2:
         return False
-    steps = {after - before for before, after in pairwise(known)}
-    are_row_numbers = len(set(known)) == len(known) and max(known) - min(known) < 2 * len(known)
-    if len(steps) == 1 or are_row_numbers:
+    steps = [after - before for before, after in pairwise(known)]
+    are_integers = all(float(number).is_integer() for number in known)
+    is_dense = len(set(known)) == len(known) and max(known) - min(known) < 2 * len(known)
+    are_ids = is_dense or (not is_answer and (min(steps) > 0 or max(steps) < 0))
+    if len(set(steps)) == 1 or (are_integers and are_ids):
         return False
     correlation = spearmanr(range(len(known)), known).statistic
     return bool(math.isfinite(correlation) and abs(correlation) >= _MIN_CORRELATION)

@@ -32,8 +32,9 @@ class FirstStep(Check):
         right responses lead, groups with equal rewards, advantages, prompts above the limit, and
         the time of the call.
 
-        A warning, if most groups of this step have equal rewards although the reward function
-        recognizes most answers of the file: the file begins with rows of another kind.
+        It is a warning if most groups of this step have equal rewards although the reward function
+        recognizes most answers of the file: the file begins with rows of another kind. If no config
+        says whether the loader shuffles, that is a note as well.
 
     Why it matters:
         It is the shortest way to see data, reward and settings act together.
@@ -61,7 +62,8 @@ class FirstStep(Check):
         if isinstance(usable, SkippedCheck):
             return usable
         reward, answers = usable
-        is_shuffled = context.run_config.get("shuffled_data") is True
+        shuffled = context.run_config.get("shuffled_data")
+        is_shuffled = shuffled is True
         try:
             step = simulate_step(
                 reward, answers, context.scored_rows or context.rows, context.settings,
@@ -80,10 +82,15 @@ class FirstStep(Check):
         if silent > self.max_silent * scored and is_known:
             return (
                 CheckFinding(
-                    "warning",
-                    f"In the first step, {silent} of {scored} groups have equal rewards; answers "
-                    "of later rows are recognized.",
-                    ("Look at the first rows of the file, or shuffle it.",),
+                    "info" if shuffled is None else "warning",
+                    f"{'In a random step' if is_shuffled else 'In the first rows'}, {silent} of "
+                    f"{scored} groups have equal rewards, although most answers of the file are "
+                    "recognized.",
+                    (
+                        "Look at the listed rows."
+                        if is_shuffled
+                        else "Look at the first rows of the file, or shuffle it.",
+                    ),
                     (*details, *(step.rows[at].location for at in step.silent[:_SHOWN])),
                     figures,
                 ),

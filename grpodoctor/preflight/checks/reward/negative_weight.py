@@ -7,12 +7,17 @@ from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.reward_weights import UNNAMED
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
 _PENALTY = re.compile(
-    r"penal|cost|length|\blen|long|repet|error|violat|toxic|distance|loss|fail|bad", re.IGNORECASE
+    r"penal|punish|length|overlong|verbos|repet|repeat|duplic|redundan|error|mistake|violat|toxic"
+    r"|halluc|perplex|distance|truncat"
+    r"|(?<![a-z])(?:cost|len|long|token|word|size|time|latency|step|turn|call|wrong|incorrect"
+    r"|invalid|unsafe|harm|hack|cheat|leak|refus|cut|diff|loss|kl|fail|bad|neg|anti|num|count)",
+    re.IGNORECASE,
 )
-"""Names of functions that count what is unwanted."""
+"""Names of functions that count what is unwanted, or a size that may be meant to shrink."""
 
 
 class NegativeWeight(Check):
@@ -21,7 +26,8 @@ class NegativeWeight(Check):
     What it sees:
         The weights of the reward functions in the run's config (reward_weights of TRL and
         ms-swift). Reports a negative weight of a function whose name does not say that it counts
-        something unwanted, such as a penalty or a length, and notes a weight of zero.
+        something unwanted, such as a penalty or a length, and notes a weight of zero. If the
+        config does not name the functions, a negative weight is a note.
 
     Why it matters:
         Responses that the function rates highest lose against the others of their group: the policy
@@ -51,7 +57,7 @@ class NegativeWeight(Check):
             if weight < 0 and not _PENALTY.search(name):
                 findings.append(
                     CheckFinding(
-                        "warning",
+                        "info" if name.startswith(UNNAMED) else "warning",
                         f"The reward function {name!r:.60} has the weight {weight:g}: a higher "
                         "score lowers the reward.",
                         ("Make the weight positive, unless the function counts mistakes.",),

@@ -17,7 +17,7 @@ class ReweightingInputs:
     old_logprobs_BT: Tensor
     """Under the old policy."""
     entropy_BT: Tensor
-    """Log-probabilities of the learner at the start of the batch, in nats."""
+    """Entropy of the learner at the start of the batch, in nats."""
     mask_BT: Tensor
     """Tokens in the loss, bool."""
     settings: ReweightingConfig
