@@ -18,6 +18,7 @@ from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.columns import flat_columns
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.texts.agreeing_columns import disagreeing_columns
 from grpodoctor.preflight.texts.alignment import (
     PartialShift,
     Shift,
@@ -51,7 +52,8 @@ class MisalignedAnswers(Check):
         that are a constant times its result, such as grams among milligrams, its result in another
         row, or a number of the prompt. Also answers that repeat the row before far more often than
         by chance, as if empty cells were filled from above, and keys that name no option of their
-        question.
+        question; and two columns, such as the letter and the text of the answer, that name
+        different options.
 
     Why it matters:
         Correct responses are rewarded only by accident. The reward stays near zero or follows the
@@ -88,7 +90,7 @@ class MisalignedAnswers(Check):
         return by_id or (
             *(tuple(_shifts(rows)) or _foreign(rows)),
             *_outside(rows),
-            *self._other_than_solution(context.rows),
+            *(tuple(self._other_than_solution(context.rows)) or _disagreeing(context.rows)),
         )
 
     def _row_ids(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
@@ -320,6 +322,31 @@ def _outside(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
             ),
             tuple(f"{row.location}: answer {row.answer!r:.20}" for row in found[:_SHOWN]),
             {"share": len(found) / len(rows)},
+        )
+
+
+def _disagreeing(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Two columns that name different options of the same question."""
+    columns = [
+        {name: value for name, value in flat_columns(row.columns).items()
+         if name not in {row.prompt_column, *_OWN_COLUMNS}}
+        for row in rows
+    ]  # fmt: skip
+    found = disagreeing_columns([lettered_options(row) for row in rows], columns)
+    if found:
+        one, other = found.columns
+        plural = "s" if found.distance > 1 else ""
+        distance = f", {found.distance} option{plural} further" if found.distance else ""
+        yield CheckFinding(
+            "warning",
+            f"In {len(found.rows)} of {found.compared} rows, the column {one!r} names another "
+            f"option than the column {other!r}{distance}.",
+            ("Check these rows: one of the two columns is wrong.",),
+            tuple(
+                f"{rows[at].location}: {columns[at][one]!r} and {columns[at][other]!r:.40}"
+                for at in found.rows[:_SHOWN]
+            ),
+            {"share": len(found.rows) / found.compared},
         )
 
 

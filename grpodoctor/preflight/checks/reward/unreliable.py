@@ -11,7 +11,11 @@ from grpodoctor.preflight.answers.constructed_answers import (
     format_answer,
     wrong_answer,
 )
-from grpodoctor.preflight.answers.free_responses import changed_rewards, score_free_responses
+from grpodoctor.preflight.answers.free_responses import (
+    changed_rewards,
+    reversed_rewards,
+    score_free_responses,
+)
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_REWARD, ReferenceAnswers
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -50,7 +54,8 @@ class UnreliableReward(Check):
         responses whose reward is another one in a new process of the function. Scores groups, as
         GRPO does: right and wrong responses to the same prompts in one batch, and single responses
         in a batch of their own. Their rewards must be those of the same responses elsewhere.
-        Without reference answers, a dozen responses are scored in two orders and processes.
+        Without reference answers, a dozen responses are scored in two orders of the rows, in two
+        orders of the responses, and in two processes.
 
     Why it matters:
         A model writes such responses sooner or later, and a reward function that raises an
@@ -225,6 +230,19 @@ class UnreliableReward(Check):
 def _order(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
     """Rewards of responses without reference answers, in another order and in a new process."""
     free = score_free_responses(reward, rows)
+    reversed_order, total = reversed_rewards(reward, free) if free else (0, 0)
+    if reversed_order:
+        yield CheckFinding(
+            "warning",
+            f"{reversed_order} of {total} rewards change when the rows of the batch come in the "
+            "opposite order: they depend on the other rows, or are random.",
+            (
+                "Read the columns of each response's own row, as in zip(completions, column); "
+                "column[0] belongs to the first row of the batch.",
+            ),
+            figures={"share": reversed_order / total},
+        )
+        return
     changed, total = changed_rewards(reward, free) if free else (0, 0)
     if changed:
         yield CheckFinding(
