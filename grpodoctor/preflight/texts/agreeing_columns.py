@@ -17,6 +17,9 @@ MIN_ROWS = 20
 """Rows in which both columns must name an option."""
 _NEARLY_ALL = 0.9
 """Share of the rows that must agree or have the same distance; chance gives a quarter."""
+_MIN_OPTIONS = 3
+"""Options from which one distance shows a displacement: the right and the wrong one of two always
+differ."""
 _MIN_WRONG = 3
 """Rows that must disagree among others that agree."""
 
@@ -81,6 +84,7 @@ def _disagreement(
     distances = Counter((one[at] - other[at]) % len(options[at]) for at in both)
     wrong = tuple(at for at in both if one[at] != other[at])
     distance, count = distances.most_common(1)[0]
-    if count < _NEARLY_ALL * len(both) or len(wrong) < _MIN_WRONG:
+    is_pair = distance and min(len(options[at]) for at in both) < _MIN_OPTIONS
+    if is_pair or count < _NEARLY_ALL * len(both) or len(wrong) < _MIN_WRONG:
         return None
     return Disagreement(columns, wrong, len(both), distance)
