@@ -28,6 +28,7 @@ from grpodoctor.preflight.texts.alignment import (
     shift_of_words,
 )
 from grpodoctor.preflight.texts.joins import answers_of_other_prompts, filled_down
+from grpodoctor.preflight.texts.kind_alignment import partial_shift_of_kinds, shift_of_kinds
 from grpodoctor.preflight.texts.normal_form import number_of, numbers_of, words_of
 from grpodoctor.preflight.texts.number_relations import WrongNumbers, overflowed, wrong_numbers
 
@@ -44,7 +45,7 @@ class MisalignedAnswers(Check):
         Answers that are the number or the id of their row; columns of the data that share more rare
         words with the prompt of a row nearby than with their own prompt, in all rows or in at least
         twenty consecutive ones; numbers whose size follows from the numbers in another row's
-        prompt; and answers that differ from the final answer of the solution in the same row, or
+        prompt; kinds of answers, such as a number or yes, that another row's prompt asks for; and answers that differ from the final answer of the solution in the same row, or
         are intermediate results of it.
 
         If most answers occur in their own prompt, also answers that occur in other rows' prompts
@@ -64,7 +65,7 @@ class MisalignedAnswers(Check):
 
     When it is wrong:
         Answers that are letters or a single word have nothing in common with any prompt, so that
-        their displacement is not found. Displacements of more than three rows are not tested.
+        their displacement is found only among questions of several kinds. Displacements of more than three rows are not tested.
 
     References:
         None.
@@ -239,6 +240,12 @@ def _shifts(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
             yield _shift_finding(name, shift)
             return
         part = partial_shift_of_words(prompts, values) or _part_of_numbers(prompts, values)
+        if part is None and is_answer:
+            finals = [final_answer(value) for value in values]
+            if kinds := shift_of_kinds(prompts, finals):
+                yield _shift_finding(name, kinds)
+                return
+            part = partial_shift_of_kinds(prompts, finals)
         if part:
             yield _partial_finding(name, part, rows)
             return
