@@ -75,7 +75,6 @@ class FreeRewards:
         usual = median(won) if won else 0.0
         return sum(value == usual for value in won) / len(self.rows)
 
-
     def paid_silence_share(self) -> float:
         """Share of the rows in which silence is among the best responses, and sentences are not.
 

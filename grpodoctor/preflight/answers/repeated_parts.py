@@ -27,7 +27,7 @@ PARTS = {
     "headings": "## Part {at}\n**Again**\n",
     "thoughts in tags": "<think>\nI look at this again.\n</think>\n",
     "steps in tags": "<step>I look at this again.</step>\n",
-    "tool calls": "<tool_call>\n{{\"name\": \"search\", \"arguments\": {{}}}}\n</tool_call>\n",
+    "tool calls": '<tool_call>\n{{"name": "search", "arguments": {{}}}}\n</tool_call>\n',
     "searches": "<search>again</search>\n",
     "code blocks": "```python\npass\n```\n",
 }

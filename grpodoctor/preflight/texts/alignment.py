@@ -245,6 +245,7 @@ def _fits(
 
 
 def displacements() -> list[int]:
+    """The distances in rows that are tried."""
     return [rows for rows in range(-MAX_SHIFT, MAX_SHIFT + 1) if rows]
 
 
@@ -261,6 +262,7 @@ def _shared(
 
 
 def is_significant(wins: int, compared: int, tests: int = 1, share: float = _MIN_SHARE) -> bool:
+    """Whether so many won comparisons are more than chance, in one of several tests."""
     from scipy.stats import binomtest
 
     if compared < _MIN_ROWS or wins < share * compared:

@@ -43,10 +43,10 @@ class DuplicatePrompts(Check):
         order of lettered options, system messages, and instructions that most prompts of a file
         begin or end with; 5.00 equals 5, and so does five. A held-out prompt also counts if
         it contains a training prompt of at least eight words, or is contained in one, or has its
-        answer, its three or more numbers in the same order and half of its words. Also held-out prompts that differ from a training prompt in their
-        first or last four words only, if training prompts do not differ so among themselves. Also
-        rows whose
-        column `split`, or verl's `extra_info`, names a test or validation split.
+        answer, its three or more numbers in the same order and half of its words.
+        Also held-out prompts that differ from a training prompt in their first or last four words
+        only, if training prompts do not differ so among themselves. Also rows whose column
+        `split`, or verl's `extra_info`, names a test or validation split.
 
     Why it matters:
         Duplicates count twice, and a duplicate in the held-out data makes its accuracy

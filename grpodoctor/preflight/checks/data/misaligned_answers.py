@@ -45,15 +45,16 @@ class MisalignedAnswers(Check):
         Answers that are the number or the id of their row; columns of the data that share more rare
         words with the prompt of a row nearby than with their own prompt, in all rows or in at least
         twenty consecutive ones; numbers whose size follows from the numbers in another row's
-        prompt; kinds of answers, such as a number or yes, that another row's prompt asks for; and answers that differ from the final answer of the solution in the same row, or
-        are intermediate results of it.
+        prompt; kinds of answers, such as a number or yes, that another row's prompt asks for; and
+        answers that differ from the final answer of the solution in the same row, or are
+        intermediate results of it.
 
         If most answers occur in their own prompt, also answers that occur in other rows' prompts
         only. If a formula of the prompt's numbers gives most answers without an error, also answers
         that are a constant times its result, such as grams among milligrams, its result in another
         row, or a number of the prompt. Also answers that repeat the row before far more often than
-        by chance, as if empty cells were filled from above, and keys that name no option of their
-        question; and two columns, such as the letter and the text of the answer, that name
+        by chance, as if empty cells were filled from above, keys that name no option of their
+        question, and two columns, such as the letter and the text of the answer, that name
         different options.
 
     Why it matters:
@@ -65,7 +66,8 @@ class MisalignedAnswers(Check):
 
     When it is wrong:
         Answers that are letters or a single word have nothing in common with any prompt, so that
-        their displacement is found only among questions of several kinds. Displacements of more than three rows are not tested.
+        their displacement is found only among questions of several kinds. Displacements of more
+        than three rows are not tested.
 
     References:
         None.
