@@ -16,6 +16,7 @@ from grpodoctor.preflight.answers.free_responses import (
     reversed_rewards,
     score_free_responses,
 )
+from grpodoctor.preflight.answers.judge_replies import paid_refusal
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_REWARD, ReferenceAnswers
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -57,6 +58,10 @@ class UnreliableReward(Check):
         Without reference answers, a dozen responses are scored in two orders of the rows, in two
         orders of the responses, and in two processes.
 
+        If the function calls a judge model through a client library, or through a helper of its
+        module with such a name, the judge is replaced: by replies with scores, and by a refusal,
+        which must not earn as much as a good score.
+
     Why it matters:
         A model writes such responses sooner or later, and a reward function that raises an
         exception ends the run. A reward that depends on chance or on other responses of the batch
@@ -88,10 +93,11 @@ class UnreliableReward(Check):
         if not context.rows:
             return SkippedCheck("no prompts were given", "add --prompts")
         failures = tuple(_failures(context, context.reward))
-        if failures:
-            return failures
+        judged = tuple(_judge(context.reward, context.rows))
+        if failures:  # perhaps because the judge's server does not run yet
+            return (*failures, *judged)
         try:
-            return tuple(self._changes(context))
+            return (*judged, *self._changes(context))
         except DataError as error:
             return (_batch_failure(error),)
 
@@ -225,6 +231,19 @@ class UnreliableReward(Check):
                 ),
                 figures={"largest": largest},
             )
+
+
+def _judge(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """A judge's reply without a score that is paid like a good one."""
+    if paid := paid_refusal(reward, rows):
+        yield CheckFinding(
+            "warning",
+            f"A judge's reply without a score earns {paid.default:.3g}, as much as the reply "
+            f"{paid.high_reply!r} or more.",
+            ("Return the lowest score for a reply that cannot be read, or ask the judge again.",),
+            (f"reply without a score: {paid.reply!r}", f"the worst reply earns {paid.low:.3g}"),
+            {"default": paid.default},
+        )
 
 
 def _order(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
