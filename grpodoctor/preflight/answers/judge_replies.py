@@ -62,14 +62,18 @@ def paid_refusal(reward: UserReward, rows: Sequence[PromptRow]) -> PaidRefusal |
 def _scale(reward: UserReward, rows: Sequence[PromptRow]) -> tuple[float, float, str] | None:
     """Rewards of the worst and of a good reply, and the latter.
 
-    If every higher number earns more, the scale is not known, and the good reply is a 1.
+    If every higher number earns more, the good reply is the one that earns 1, as scores are
+    usually divided by the best one; or a 1, if numbers are the reward.
     """
     for form in _FORMS:
         earned = [_earned(reward, rows, form.format(score=score)) for score in _SCORES]
         low, one, ten, hundred = (value if value is not None else 0.0 for value in earned)
         if None in earned[:2] or low >= max(one, ten):
             continue
-        high, score = (one, 1) if one == ten or ten < hundred or ten <= low else (ten, 10)
+        if one < ten < hundred:
+            high, score = (one, 1) if one >= 1 or one <= 0 else (1.0, round(1 / one))
+        else:
+            high, score = (ten, 10) if ten > one else (one, 1)
         if high > low:
             return low, high, form.format(score=score)
     for bad, good in _VERDICTS:
