@@ -74,7 +74,9 @@ def stubbed_judge(function: Callable[..., Any], reply: str) -> Iterator[bool]:
         Whether there is anything to replace.
     """
     names = getattr(inspect.unwrap(function), "__globals__", {})
-    stubs = {name: StubReply(reply) for name, value in names.items() if _is_client(value)}
+    stubs: dict[str, Any] = {
+        name: StubReply(reply) for name, value in names.items() if _is_client(value)
+    }
     stubs = stubs or {
         name: _helper(value, reply)
         for name, value in names.items()
