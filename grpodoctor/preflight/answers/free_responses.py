@@ -24,6 +24,10 @@ MAX_ROWS = 12
 EMPTY = "empty response"
 _SENTENCES = ("unrelated sentence", "plain text")
 """Kinds of responses that say something, in a few words and in many."""
+_WORDS_OF_ROW = "text with the words of the row"
+_LINES_OF_ROW = "lines with the words of the row"
+_OF_THE_ROW = (_WORDS_OF_ROW, COPIED_PROMPT, _LINES_OF_ROW)
+"""Kinds of responses that differ from row to row."""
 _SENTENCE = "First we look at what is given, and then we say in plain words what follows from it."
 _PLAIN_TEXT = (
     "People explain this in several ways. Some parts are simple, some need more care, and all "
@@ -147,12 +151,13 @@ def _single_words(row: PromptRow) -> list[str]:
 def reversed_rewards(reward: UserReward, free: FreeRewards) -> tuple[int, int]:
     """How many rewards change if the rows of a batch come in the opposite order, and of how many.
 
-    A function that reads a column of the first row grades all responses by it.
+    A function that reads a column of the first row grades all responses by it. Responses with
+    words of their row tell.
     """
     changed = total = 0
-    for kind, texts in free.texts.items():
+    for kind in _OF_THE_ROW:
         try:
-            again = reward(free.rows[::-1], texts[::-1]).total[::-1]
+            again = reward(free.rows[::-1], free.texts[kind][::-1]).total[::-1]
         except DataError:
             return 0, 0
         pairs = zip(free.rewards[kind], again, strict=True)
@@ -217,7 +222,7 @@ def _responses(row: PromptRow) -> Iterator[tuple[str, str]]:
     yield from zip(_SENTENCES, (UNRELATED, _PLAIN_TEXT), strict=True)
     yield "rude text", _RUDE_TEXT
     yield "long text", "\n\n".join([_PLAIN_TEXT] * 6)
-    yield "text with the words of the row", f"{_PLAIN_TEXT} It is about {', '.join(words)}."
+    yield _WORDS_OF_ROW, f"{_PLAIN_TEXT} It is about {', '.join(words)}."
     yield "tags", f"<think>\n{_SENTENCE}\n</think>\n<answer>\n{UNRELATED}\n</answer>"
     yield "box", f"{_SENTENCE} \\boxed{{0}}"
     yield "code", f"```python\n{UNRELATED!r}\n```"
@@ -225,7 +230,7 @@ def _responses(row: PromptRow) -> Iterator[tuple[str, str]]:
     yield COPIED_PROMPT, row.prompt
     yield JUDGED, SCORE_FOR_JUDGE
     # The last one is the first one in the second process, where a cache keeps its reward.
-    yield "lines with the words of the row", _lines(row.columns, words)
+    yield _LINES_OF_ROW, _lines(row.columns, words)
 
 
 def _column_words(columns: Mapping[str, Any], prompt_column: str) -> list[str]:

@@ -35,6 +35,8 @@ PARTS = {
 _FEW, _MANY = 8, 40
 """Repetitions: a bonus with a usual limit has reached it at the first number."""
 _MAX_ROWS, _MIN_ROWS = 12, 5
+_FEW_ROWS = 16
+"""Rows of reference answers up to which the function is slow, so that the fewest are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def counted_part(reward: UserReward, answers: ReferenceAnswers) -> CountedPart |
         at
         for at, missed in enumerate(answers.missed)
         if not missed and answers.rewards[at] > max(answers.wrong[at], answers.empty[at])
-    ][:_MAX_ROWS]
+    ][: _MIN_ROWS if len(answers.rows) <= _FEW_ROWS else _MAX_ROWS]
     if len(chosen) < _MIN_ROWS or not any(
         _counts(reward, answers, chosen, parts) for parts in _halves()
     ):
