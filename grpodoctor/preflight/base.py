@@ -27,6 +27,8 @@ class Check(ABC):
     summary: ClassVar[str]
     """One line for the list of checks."""
     references: ClassVar[tuple[str, ...]] = ()
+    reads_config_only: ClassVar[bool] = False
+    """Whether the run's config is enough for the check, without a model and prompts."""
 
     @abstractmethod
     def examine(self, context: PreflightContext) -> CheckResult:
@@ -45,7 +47,11 @@ class Check(ABC):
     def thresholds(cls) -> dict[str, float]:
         """The check's thresholds by name."""
         numbers = {name: value for name, value in vars(cls).items() if not name.startswith("_")}
-        return {name: value for name, value in numbers.items() if isinstance(value, int | float)}
+        return {
+            name: value
+            for name, value in numbers.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
 
     @classmethod
     def manual(cls) -> str:

@@ -64,7 +64,7 @@ def run_preflight(
     request.validate()
     config = check_config(request.run_config, request.framework, config_rules)
     if request.model is None and request.prompts is None:
-        return _results_of_config(request, config, time.monotonic() - started)
+        return _results_of_config(request, config, checks, started)
     collector = _Collector()
     with _open_context(request, on_progress, config) as context:
         for check in checks:
@@ -87,9 +87,17 @@ def run_preflight(
 
 
 def _results_of_config(
-    request: PreflightRequest, config: ConfigResults, seconds: float
+    request: PreflightRequest, config: ConfigResults, checks: Sequence[Check], started: float
 ) -> PreflightResults:
     """The results of a preflight without a model and prompts."""
+    collector = _Collector()
+    context = PreflightContext(
+        files=None, rows=(), settings=request.settings, framework=config.framework,
+        run_config=config.settings, reward_weights=config.reward_weights,
+    )  # fmt: skip
+    for check in checks if config.reward_weights else ():
+        if check.reads_config_only:
+            collector.run(check, context)
     others = UnfinishedCheck(
         "",
         "model, data, reward and engines",
@@ -99,11 +107,11 @@ def _results_of_config(
     return PreflightResults(
         model=str(request.run_config),
         rows=0,
-        findings=tuple(sorted(config.findings, key=_most_severe_first)),
-        passed=config.passed,
+        findings=tuple(sorted((*collector.findings, *config.findings), key=_most_severe_first)),
+        passed=(*collector.passed, *config.passed),
         skipped=(*config.skipped, others),
-        failed=(),
-        seconds=seconds,
+        failed=tuple(collector.failed),
+        seconds=time.monotonic() - started,
         settings_framework=config.framework,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,18 @@ def test_greedy_sampling_is_replaced_by_the_usual_temperature(
     results = check_config(write(tmp_path / "config.yaml", text), framework, config_rules())
     (finding,) = [each for each in results.findings if each.code == "CFG022"]
     assert finding.finding.advice[0].endswith("temperature=1")
+
+
+def test_a_config_alone_names_a_negative_reward_weight(tmp_path: Path) -> None:
+    text = (
+        "loss_type: grpo\nnum_generations: 8\nbeta: 0.04\n"
+        "reward_funcs: [accuracy, format]\nreward_weights: [1.0, -0.5]\n"
+    )
+    config = write(tmp_path / "args.yaml", text)
+    checks = select_checks_and_rules((), config_rules=config_rules())
+    request = replace(request_of(tmp_path / "work", run_config=config), framework="trl")
+    results = run_preflight(request, *checks)
+    (finding,) = [each.finding for each in results.findings if each.code == "REW107"]
+    assert "'format' has the weight -0.5" in finding.summary
+    write(config, text.replace("-0.5", "0.5"))
+    assert "REW107" in run_preflight(request, *checks).passed

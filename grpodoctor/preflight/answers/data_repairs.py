@@ -110,6 +110,7 @@ def _repairs(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[Repair]:
     yield from _of_messages(reward, rows)
     yield from _of_names(reward, rows)
     yield from _of_columns(rows, _REPAIRS)
+    yield from _of_text_numbers(rows)
     yield from _of_options(rows)
     yield from _of_other_columns(rows)
     yield from _of_renamed_columns(reward, rows)
@@ -179,6 +180,30 @@ def _of_columns(rows: Sequence[PromptRow], changes: Sequence[Change]) -> Iterato
         kept = tuple(row for row in changed if row is not None)
         if len(kept) > len(rows) / 2:
             yield Repair(f"The column {name!r} {summary}", advice, kept)
+
+
+def _of_text_numbers(rows: Sequence[PromptRow]) -> Iterator[Repair]:
+    """Numbers in place of texts, also as the target of a puzzle, whose answer is an expression."""
+    solved = puzzle_rows(rows) or rows
+    for name in map(str, solved[0].columns if solved else {}):
+        numbers = [_whole_number(row.columns.get(name)) for row in solved]
+        kept = tuple(
+            replace(row, columns={**row.columns, name: number})
+            for row, number in zip(solved, numbers, strict=True)
+            if number is not None
+        )
+        if len(kept) > len(solved) / 2:
+            yield Repair(
+                f"The column {name!r} holds text; the reward function compares it with numbers",
+                "Convert it with int() or float(), in the function or in the data.",
+                kept,
+            )
+
+
+def _whole_number(value: object) -> int | float | None:
+    """The number that a text is; None for anything else."""
+    number = number_of(value) if isinstance(value, str) else None
+    return int(number) if number is not None and number.is_integer() else number
 
 
 def _of_options(rows: Sequence[PromptRow]) -> Iterator[Repair]:

@@ -22,6 +22,12 @@ from grpodoctor.trainer.rewards.user_reward import UserReward
 MAX_ROWS = 12
 """Rows that are scored with each response."""
 EMPTY = "empty response"
+_SENTENCES = ("unrelated sentence", "plain text")
+"""Kinds of responses that say something, in a few words and in many."""
+_WORDS_OF_ROW = "text with the words of the row"
+_LINES_OF_ROW = "lines with the words of the row"
+_OF_THE_ROW = (_WORDS_OF_ROW, COPIED_PROMPT, _LINES_OF_ROW)
+"""Kinds of responses that differ from row to row."""
 _SENTENCE = "First we look at what is given, and then we say in plain words what follows from it."
 _PLAIN_TEXT = (
     "People explain this in several ways. Some parts are simple, some need more care, and all "
@@ -72,6 +78,20 @@ class FreeRewards:
         won = [value for value, other in pairs if value > max(other, 0)]
         usual = median(won) if won else 0.0
         return sum(value == usual for value in won) / len(self.rows)
+
+    def paid_silence_share(self) -> float:
+        """Share of the rows in which silence is among the best responses, and sentences are not.
+
+        A limit of the length pays a short sentence as well.
+        """
+        paid = 0
+        for at, empty in enumerate(self.rewards[EMPTY]):
+            others = [each[at] for kind, each in self.rewards.items() if kind != EMPTY]
+            is_best = empty > 0 and empty >= max(others)
+            is_alone = sum(other < empty for other in others) > len(others) / 2
+            sentences = (self.rewards[kind][at] for kind in _SENTENCES)
+            paid += is_best and is_alone and all(other < empty for other in sentences)
+        return paid / len(self.rows)
 
 
 def score_free_responses(reward: UserReward, rows: Sequence[PromptRow]) -> FreeRewards | None:
@@ -128,6 +148,24 @@ def _single_words(row: PromptRow) -> list[str]:
     return [text for text in dict.fromkeys(texts) if text.casefold() in prompt][:_MAX_LINES]
 
 
+def reversed_rewards(reward: UserReward, free: FreeRewards) -> tuple[int, int]:
+    """How many rewards change if the rows of a batch come in the opposite order, and of how many.
+
+    A function that reads a column of the first row grades all responses by it. Responses with
+    words of their row tell.
+    """
+    changed = total = 0
+    for kind in _OF_THE_ROW:
+        try:
+            again = reward(free.rows[::-1], free.texts[kind][::-1]).total[::-1]
+        except DataError:
+            return 0, 0
+        pairs = zip(free.rewards[kind], again, strict=True)
+        changed += sum(abs(one - other) > _ROUNDING for one, other in pairs)
+        total += len(again)
+    return changed, total
+
+
 def changed_rewards(reward: UserReward, free: FreeRewards) -> tuple[int, int]:
     """How many rewards another order of the responses changes in a new process, and of how many.
 
@@ -181,11 +219,10 @@ def _is_varied(reward: UserReward, rows: Sequence[PromptRow]) -> bool | None:
 def _responses(row: PromptRow) -> Iterator[tuple[str, str]]:
     words = _column_words(row.columns, row.prompt_column)
     yield EMPTY, ""
-    yield "unrelated sentence", UNRELATED
-    yield "plain text", _PLAIN_TEXT
+    yield from zip(_SENTENCES, (UNRELATED, _PLAIN_TEXT), strict=True)
     yield "rude text", _RUDE_TEXT
     yield "long text", "\n\n".join([_PLAIN_TEXT] * 6)
-    yield "text with the words of the row", f"{_PLAIN_TEXT} It is about {', '.join(words)}."
+    yield _WORDS_OF_ROW, f"{_PLAIN_TEXT} It is about {', '.join(words)}."
     yield "tags", f"<think>\n{_SENTENCE}\n</think>\n<answer>\n{UNRELATED}\n</answer>"
     yield "box", f"{_SENTENCE} \\boxed{{0}}"
     yield "code", f"```python\n{UNRELATED!r}\n```"
@@ -193,7 +230,7 @@ def _responses(row: PromptRow) -> Iterator[tuple[str, str]]:
     yield COPIED_PROMPT, row.prompt
     yield JUDGED, SCORE_FOR_JUDGE
     # The last one is the first one in the second process, where a cache keeps its reward.
-    yield "lines with the words of the row", _lines(row.columns, words)
+    yield _LINES_OF_ROW, _lines(row.columns, words)
 
 
 def _column_words(columns: Mapping[str, Any], prompt_column: str) -> list[str]:

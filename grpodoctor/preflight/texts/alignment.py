@@ -24,7 +24,7 @@ _TURNS = 12
 """Kinds of questions that may take turns in a table."""
 _MIN_SHARE = 0.75
 """Share of the decided comparisons that the other row must win."""
-_LEVEL = 1e-6
+LEVEL = 1e-6
 """Probability of a false finding of one test; a few columns and shifts are tested."""
 _LOSS = 3.0
 """Wins that one lost comparison weighs in the search for a displaced part, as in `_MIN_SHARE`."""
@@ -81,7 +81,7 @@ def shift_of_words(prompts: Sequence[str], answers: Sequence[str]) -> Shift | No
         wins = int((other[valid] > own[valid]).sum())
         compared = wins + int((other[valid] < own[valid]).sum())
         if (
-            _is_significant(wins, compared)
+            is_significant(wins, compared)
             and (best is None or wins > best.wins)
             and _beats_far_rows(prompts, answers, rows)
         ):
@@ -102,7 +102,7 @@ def _beats_far_rows(prompts: Sequence[str], answers: Sequence[str], rows: int) -
     for cut in (len(prompts) // 2, *near):
         own, _ = _fits(prompts, [*answers[cut:], *answers[:cut]], shifts=())
         wins = int((others[rows][valid] > own[valid]).sum())
-        if not _is_significant(wins, wins + int((others[rows][valid] < own[valid]).sum())):
+        if not is_significant(wins, wins + int((others[rows][valid] < own[valid]).sum())):
             return False
     return True
 
@@ -118,12 +118,12 @@ def partial_shift_of_words(prompts: Sequence[str], answers: Sequence[str]) -> Pa
         valid = ~np.isnan(other)
         scores = np.where(valid & (other > own), 1.0, 0.0)
         scores -= np.where(valid & (other < own), _LOSS, 0.0)
-        start, stop = _best_part(scores)
+        start, stop = best_part(scores)
         wins = int((scores[start:stop] > 0).sum())
         compared = wins + int((scores[start:stop] < 0).sum())
         rest = np.delete(scores, np.s_[start:stop])
         fits_elsewhere = (rest < 0).sum() > (rest > 0).sum()
-        if not (fits_elsewhere and _is_significant(wins, compared, tests=len(prompts))):
+        if not (fits_elsewhere and is_significant(wins, compared, tests=len(prompts))):
             continue
         if (best is None or wins > best.shift.wins) and _beats_far_rows(
             prompts[start:stop], answers[start:stop], rows
@@ -150,17 +150,17 @@ def partial_shift_of_sizes(prompts: Sequence[str], answers: Sequence[float]) -> 
     own = _errors(sizes, predicted, 0)
     width = float(np.median(own)) / np.log(2)
     best: PartialShift | None = None
-    for rows in _shifts() if width > 0 else ():
+    for rows in displacements() if width > 0 else ():
         other = _errors(sizes, predicted, rows)
         ratios = np.nan_to_num(np.clip((own - other) / width, -_MAX_RATIO, _MAX_RATIO))
-        start, stop = _best_part(ratios)
+        start, stop = best_part(ratios)
         wins, compared = int((ratios[start:stop] > 0).sum()), int((ratios[start:stop] != 0).sum())
         rest = np.delete(ratios, np.s_[start:stop])
         kept = int((rest < 0).sum())
         if (
-            ratios[start:stop].sum() > np.log(len(prompts) / _LEVEL)
-            and _is_significant(wins, compared, len(prompts), share=_MIN_PREDICTED_SHARE)
-            and _is_significant(kept, int((rest != 0).sum()), share=_MIN_PREDICTED_SHARE)
+            ratios[start:stop].sum() > np.log(len(prompts) / LEVEL)
+            and is_significant(wins, compared, len(prompts), share=_MIN_PREDICTED_SHARE)
+            and is_significant(kept, int((rest != 0).sum()), share=_MIN_PREDICTED_SHARE)
             and not _is_smooth((predicted - sizes)[start:stop])
             and (best is None or wins > best.shift.wins)
         ):
@@ -182,12 +182,7 @@ def _errors(
 def _predicted_sizes(prompts: Sequence[str], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sizes of answers by ridge regression on the prompts."""
     words = [set(words_of(text)) for text in prompts]
-    counts = Counter(word for each in words for word in each if word.isalpha())
-    usual = [
-        word
-        for word, count in counts.most_common(_MAX_WORDS * 4)
-        if _USUAL[0] * len(prompts) <= count <= _USUAL[1] * len(prompts)
-    ][:_MAX_WORDS]
+    usual = usual_words(words)
     table = np.array(
         [
             [1.0, *_sizes(text), *_first_sizes(text), *(float(word in each) for word in usual)]
@@ -198,6 +193,14 @@ def _predicted_sizes(prompts: Sequence[str], sizes: NDArray[np.float64]) -> NDAr
     penalty = _RIDGE * np.eye(table.shape[1])
     weights = np.linalg.solve(table.T @ table + penalty, table.T @ sizes)
     return np.asarray(table @ weights)
+
+
+def usual_words(words: Sequence[set[str]]) -> list[str]:
+    """The most frequent words of texts that neither nearly all nor hardly any of them have."""
+    counts = Counter(word for each in words for word in each if word.isalpha())
+    least, most = (share * len(words) for share in _USUAL)
+    frequent = counts.most_common(_MAX_WORDS * 4)
+    return [word for word, count in frequent if least <= count <= most][:_MAX_WORDS]
 
 
 def _is_smooth(errors: NDArray[np.float64]) -> bool:
@@ -217,7 +220,7 @@ def _first_sizes(text: str) -> list[float]:
     return [float(np.log1p(abs(number))) for number in numbers]
 
 
-def _best_part(scores: NDArray[np.float64]) -> tuple[int, int]:
+def best_part(scores: NDArray[np.float64]) -> tuple[int, int]:
     """Beginning and end of the part with the largest sum."""
     sums = np.concatenate([[0.0], np.cumsum(scores)])
     lowest = np.minimum.accumulate(sums)
@@ -237,11 +240,12 @@ def _fits(
             counts[word] = counts.get(word, 0) + 1
     weights = {word: np.log(len(prompts) / count) for word, count in counts.items()}
     own = _shared(prompt_words, answer_words, weights, 0)
-    chosen = _shifts() if shifts is None else shifts
+    chosen = displacements() if shifts is None else shifts
     return own, {rows: _shared(prompt_words, answer_words, weights, rows) for rows in chosen}
 
 
-def _shifts() -> list[int]:
+def displacements() -> list[int]:
+    """The distances in rows that are tried."""
     return [rows for rows in range(-MAX_SHIFT, MAX_SHIFT + 1) if rows]
 
 
@@ -257,12 +261,13 @@ def _shared(
     return shared
 
 
-def _is_significant(wins: int, compared: int, tests: int = 1, share: float = _MIN_SHARE) -> bool:
+def is_significant(wins: int, compared: int, tests: int = 1, share: float = _MIN_SHARE) -> bool:
+    """Whether so many won comparisons are more than chance, in one of several tests."""
     from scipy.stats import binomtest
 
     if compared < _MIN_ROWS or wins < share * compared:
         return False
-    return float(binomtest(wins, compared, 0.5, alternative="greater").pvalue) * tests < _LEVEL
+    return float(binomtest(wins, compared, 0.5, alternative="greater").pvalue) * tests < LEVEL
 
 
 def shift_of_sizes(prompts: Sequence[str], answers: Sequence[float]) -> Shift | None:
@@ -278,10 +283,10 @@ def shift_of_sizes(prompts: Sequence[str], answers: Sequence[float]) -> Shift | 
     if min(p_value for _, p_value in related) < _UNRELATED:
         return None
     best: tuple[float, Shift] | None = None
-    for rows in _shifts():
+    for rows in displacements():
         for feature in features.T:
             strength, p_value = _correlation(feature, sizes, rows)
-            if p_value < _LEVEL and (best is None or strength > best[0]):
+            if p_value < LEVEL and (best is None or strength > best[0]):
                 compared = len(sizes) - abs(rows)
                 best = strength, Shift(rows, compared, compared)
     return best[1] if best else None

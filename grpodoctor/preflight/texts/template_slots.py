@@ -71,6 +71,7 @@ def _slots(texts: Sequence[str], pattern: re.Pattern[str]) -> list[EmptySlot]:
     parts = [_parts(text, pattern) for text in texts]
     counts = Counter(part for each in parts for part in {form for form, _, _ in each})
     common = {part for part, count in counts.items() if count >= _COMMON * len(texts)}
+    common -= _repeated(parts, common)
     slots = []
     for before, after in _pairs(parts, common):
         gaps = [_gap(text, each, before, after) for text, each in zip(texts, parts, strict=True)]
@@ -80,6 +81,15 @@ def _slots(texts: Sequence[str], pattern: re.Pattern[str]) -> list[EmptySlot]:
         if _MIN_EMPTY <= share <= _MAX_EMPTY and filled + len(empty) >= _COMMON * len(texts):
             slots.append(EmptySlot(before, after, empty))
     return slots
+
+
+def _repeated(parts: Sequence[Sequence[tuple[str, int, int]]], common: set[str]) -> set[str]:
+    """Parts that most prompts have several times, such as a phrase of many turns: no template."""
+    several: Counter[str] = Counter()
+    for each in parts:
+        counts = Counter(form for form, _, _ in each)
+        several.update(form for form in common if counts[form] > 1)
+    return {form for form, count in several.items() if count > len(parts) / 2}
 
 
 def _missing(gaps: Sequence[str | None]) -> tuple[int, ...]:

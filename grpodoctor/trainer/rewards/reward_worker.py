@@ -36,6 +36,7 @@ from grpodoctor.trainer.rewards.call_forms import (
 )
 from grpodoctor.trainer.rewards.columns_read import columns_read
 from grpodoctor.trainer.rewards.returned_values import RewardValues, check_returned
+from grpodoctor.trainer.rewards.stub_replies import stubbed_judge
 
 _RETRY_SECONDS = 10.0
 """Longest search for the completion at which a batch failed."""
@@ -85,6 +86,12 @@ class LoadedReward:
         """Answer a request for the form, the rewards of completions, or the edited arguments."""
         if request.get("edits"):
             return {"edited": self.edited_arguments(request["inputs"], request["texts"])}
+        if "reply" in request:
+            with stubbed_judge(self._function, request["reply"]) as has_judge:
+                if not has_judge:
+                    return {"values": None}
+                scored = self.score(request["inputs"], request["texts"])
+                return {"values": scored._asdict()}
         if "texts" in request:
             return self.score(request["inputs"], request["texts"])._asdict()
         if request["check_form"]:

@@ -112,6 +112,20 @@ class UserReward:
         edited: list[str] = self._request({**_batch(inputs, texts), "edits": True})["edited"]
         return edited
 
+    def with_reply(
+        self, inputs: Sequence[RewardInput], texts: Sequence[str], reply: str
+    ) -> RewardValues | None:
+        """The rewards if the function's judge model replies with this text to every request.
+
+        Returns:
+            None if the function's module has no client and no helper of a judge.
+
+        Raises:
+            DataError: as for a call.
+        """
+        values = self._request({**_batch(inputs, texts), "reply": reply})["values"]
+        return None if values is None else RewardValues(**values)
+
     @property
     def has_timed_out(self) -> bool:
         """Whether a call took too long."""

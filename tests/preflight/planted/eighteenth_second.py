@@ -80,15 +80,18 @@ def _of_rewards() -> Iterator[Case]:
     )  # fmt: skip
     yield Case(
         name="a reply of the judge without a score is full marks", rows=s.verdict_rows(300, 9006), reward=_UNPARSED, model=GEMMA,
+        named=r"REW102.*empty response: earns 1 .*as much as the best",
         accepted="An empty or very short response earns full marks.",
     )  # fmt: skip
     texts = [{**row, "target": str(row["target"])} for row in s.puzzle_rows(300, 9008)]
     yield Case(
         name="targets are text and are compared with numbers", rows=texts, reward=_TEXT_TARGET, framework="trl", run_config=trl(),
+        named=r"REW101.*'target' holds text.*with numbers",
         accepted="Right responses earn nothing: the target is text, the value a number.",
     )  # fmt: skip
     yield Case(
         name="words of steps earn more than the right letter", rows=s.choice_rows(300, 9010), reward=_STEPS,
+        named=r"REW102.*Wrong answers behind many words of order",
         accepted="A wrong response with many steps earns more than a right one: the bonus has no limit or needs no right answer.",
     )  # fmt: skip
     yield Case(
@@ -97,6 +100,7 @@ def _of_rewards() -> Iterator[Case]:
     )  # fmt: skip
     yield Case(
         name="every response is graded by the first row's rubric", rows=s.rubric_rows(240, 9014), reward=_FIRST_RUBRIC, framework="trl", run_config=trl(),
+        named=r"REW103.*depend on the other rows",
         accepted="The reward of a response depends on the other rows of the batch: it uses the first row's rubric.",
     )  # fmt: skip
 
@@ -107,6 +111,7 @@ def _of_rows() -> Iterator[Case]:
     shifted = [{**row, "answer": answers[at - 1] if at > 200 else row["answer"]} for at, row in enumerate(scenes)]  # fmt: skip
     yield Case(
         name="answers of the previous row from row 200 on", rows=shifted, reward=w.WORD,
+        named=r"DAT113.*'answer' is shifted by 1 in 1\d\d consecutive rows",
         accepted="Answers do not fit their questions (a colour for a count, yes or no for a colour), from row 200 on or in a share of the rows.",
     )  # fmt: skip
     rows = t.choices(300, 9018)
@@ -116,6 +121,7 @@ def _of_rows() -> Iterator[Case]:
     ]  # fmt: skip
     yield Case(
         name="letters that are one option further than the text of the answer", rows=off, reward=w.LETTER,
+        named=r"DAT113.*'letter' names another option than the column 'answer_text'",
         accepted="The letter of a row names another option than the text of its answer.",
     )  # fmt: skip
     train = s.action_rows(300, 9020)
@@ -125,6 +131,7 @@ def _of_rows() -> Iterator[Case]:
     ] + s.action_rows(60, 9120)  # fmt: skip
     yield Case(
         name="held-out conversations that are training conversations with another greeting", rows=train, held_out=held, reward=w.ACTION,
+        named=r"DAT107.*80 of 140 held-out prompts",
         accepted="Held-out prompts occur, nearly unchanged, in the training data.",
     )  # fmt: skip
     seen = [

@@ -14,9 +14,10 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
-from grpodoctor.preflight.texts.affixes import Words
+from grpodoctor.preflight.texts.affixes import Words, without_affixes
 from grpodoctor.preflight.texts.near_duplicates import near_duplicates
 from grpodoctor.preflight.texts.normal_form import loose_words_of
+from grpodoctor.preflight.texts.other_ends import with_other_ends
 from grpodoctor.preflight.texts.overlap import overlapping
 
 _SHOWN = 5
@@ -42,8 +43,10 @@ class DuplicatePrompts(Check):
         order of lettered options, system messages, and instructions that most prompts of a file
         begin or end with; 5.00 equals 5, and so does five. A held-out prompt also counts if
         it contains a training prompt of at least eight words, or is contained in one, or has its
-        answer, its three or more numbers in the same order and half of its words. Also rows whose
-        column `split`, or verl's `extra_info`, names a test or validation split.
+        answer, its three or more numbers in the same order and half of its words.
+        Also held-out prompts that differ from a training prompt in their first or last four words
+        only, if training prompts do not differ so among themselves. Also rows whose column
+        `split`, or verl's `extra_info`, names a test or validation split.
 
     Why it matters:
         Duplicates count twice, and a duplicate in the held-out data makes its accuracy
@@ -162,6 +165,7 @@ def _leaked(held_out: Sequence[PromptRow], rows: Sequence[PromptRow]) -> Iterato
     renamed = {at: other for at, other in _renamed(held_out, rows).items() if at not in pairs}
     if len(renamed) >= _MIN_RENAMED * len(held_out):
         pairs |= renamed
+    pairs = {**with_other_ends(*_without_instructions(tested, trained)), **pairs}
     pairs = {**_same_puzzles(held_out, rows), **pairs}
     if pairs:
         yield CheckFinding(
@@ -174,6 +178,13 @@ def _leaked(held_out: Sequence[PromptRow], rows: Sequence[PromptRow]) -> Iterato
             ),
             {"leaked": len(pairs) / len(held_out)},
         )
+
+
+def _without_instructions(*sets: Sequence[Words]) -> list[list[Words]]:
+    """The texts of each set without the instructions that all sets together share."""
+    cores = without_affixes([text for texts in sets for text in texts])
+    starts = [sum(map(len, sets[:at])) for at in range(len(sets))]
+    return [cores[at : at + len(texts)] for at, texts in zip(starts, sets, strict=True)]
 
 
 def _held_out_splits(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:

@@ -18,6 +18,7 @@ from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.columns import flat_columns
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.texts.agreeing_columns import disagreeing_columns
 from grpodoctor.preflight.texts.alignment import (
     PartialShift,
     Shift,
@@ -27,6 +28,7 @@ from grpodoctor.preflight.texts.alignment import (
     shift_of_words,
 )
 from grpodoctor.preflight.texts.joins import answers_of_other_prompts, filled_down
+from grpodoctor.preflight.texts.kind_alignment import partial_shift_of_kinds, shift_of_kinds
 from grpodoctor.preflight.texts.normal_form import number_of, numbers_of, words_of
 from grpodoctor.preflight.texts.number_relations import WrongNumbers, overflowed, wrong_numbers
 
@@ -43,15 +45,17 @@ class MisalignedAnswers(Check):
         Answers that are the number or the id of their row; columns of the data that share more rare
         words with the prompt of a row nearby than with their own prompt, in all rows or in at least
         twenty consecutive ones; numbers whose size follows from the numbers in another row's
-        prompt; and answers that differ from the final answer of the solution in the same row, or
-        are intermediate results of it.
+        prompt; kinds of answers, such as a number or yes, that another row's prompt asks for; and
+        answers that differ from the final answer of the solution in the same row, or are
+        intermediate results of it.
 
         If most answers occur in their own prompt, also answers that occur in other rows' prompts
         only. If a formula of the prompt's numbers gives most answers without an error, also answers
         that are a constant times its result, such as grams among milligrams, its result in another
         row, or a number of the prompt. Also answers that repeat the row before far more often than
-        by chance, as if empty cells were filled from above, and keys that name no option of their
-        question.
+        by chance, as if empty cells were filled from above, keys that name no option of their
+        question, and two columns, such as the letter and the text of the answer, that name
+        different options.
 
     Why it matters:
         Correct responses are rewarded only by accident. The reward stays near zero or follows the
@@ -62,7 +66,8 @@ class MisalignedAnswers(Check):
 
     When it is wrong:
         Answers that are letters or a single word have nothing in common with any prompt, so that
-        their displacement is not found. Displacements of more than three rows are not tested.
+        their displacement is found only among questions of several kinds. Displacements of more
+        than three rows are not tested.
 
     References:
         None.
@@ -88,7 +93,7 @@ class MisalignedAnswers(Check):
         return by_id or (
             *(tuple(_shifts(rows)) or _foreign(rows)),
             *_outside(rows),
-            *self._other_than_solution(context.rows),
+            *(tuple(self._other_than_solution(context.rows)) or _disagreeing(context.rows)),
         )
 
     def _row_ids(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
@@ -237,6 +242,12 @@ def _shifts(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
             yield _shift_finding(name, shift)
             return
         part = partial_shift_of_words(prompts, values) or _part_of_numbers(prompts, values)
+        if part is None and is_answer:
+            finals = [final_answer(value) for value in values]
+            if kinds := shift_of_kinds(prompts, finals):
+                yield _shift_finding(name, kinds)
+                return
+            part = partial_shift_of_kinds(prompts, finals)
         if part:
             yield _partial_finding(name, part, rows)
             return
@@ -320,6 +331,31 @@ def _outside(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
             ),
             tuple(f"{row.location}: answer {row.answer!r:.20}" for row in found[:_SHOWN]),
             {"share": len(found) / len(rows)},
+        )
+
+
+def _disagreeing(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Two columns that name different options of the same question."""
+    columns = [
+        {name: value for name, value in flat_columns(row.columns).items()
+         if name not in {row.prompt_column, *_OWN_COLUMNS}}
+        for row in rows
+    ]  # fmt: skip
+    found = disagreeing_columns([lettered_options(row) for row in rows], columns)
+    if found:
+        one, other = found.columns
+        plural = "s" if found.distance > 1 else ""
+        distance = f", {found.distance} option{plural} further" if found.distance else ""
+        yield CheckFinding(
+            "warning",
+            f"In {len(found.rows)} of {found.compared} rows, the column {one!r} names another "
+            f"option than the column {other!r}{distance}.",
+            ("Check these rows: one of the two columns is wrong.",),
+            tuple(
+                f"{rows[at].location}: {columns[at][one]!r} and {columns[at][other]!r:.40}"
+                for at in found.rows[:_SHOWN]
+            ),
+            {"share": len(found.rows) / found.compared},
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from grpodoctor.preflight.base import Check
@@ -32,6 +32,12 @@ _DRAWN = re.compile(
     re.IGNORECASE,
 )
 """The picture as text or as a link, and tasks about pictures."""
+_WRITTEN_DOWN = re.compile(
+    r"\b(?:ocr|recogni[sz]ed|detected|detections|transcribed|transcript(?:ion)?|captions?|"
+    r"annotations?|bounding boxes|scene graph|alt[- ]text)\b[^.:\n]{0,60}:[ \t]*\n",
+    re.IGNORECASE,
+)
+"""The headline of the content of a picture or sound: what a program has read in it."""
 _COLUMN = re.compile(rf"(?:{_MEDIUM})|pixel|multi_?modal", re.IGNORECASE)
 _ENCODERS = (
     "vision_config",
@@ -50,7 +56,8 @@ class MissingMedia(Check):
     What it sees:
         Prompts with a placeholder such as <image>, with a part of the type image, video or audio,
         or with words that point to a picture ("in the figure below", "the graph is shown"), unless
-        the text contains the drawing, a table or a link. Reported if the row has no column with the
+        the text contains the drawing, a table, a link, or a list of what was detected or
+        recognized. Reported if the row has no column with the
         medium, or if config.json declares a model that reads only text.
 
     Why it matters:
@@ -107,8 +114,13 @@ def _marks_medium(row: PromptRow) -> bool:
     return (
         bool(_parts(row))
         or any(_PLACEHOLDER.search(text) for text in texts)
-        or (any(map(_REFERENCE.search, texts)) and not any(map(_DRAWN.search, texts)))
+        or (any(map(_REFERENCE.search, texts)) and not _has_content(texts))
     )
+
+
+def _has_content(texts: Sequence[str]) -> bool:
+    """Whether texts contain the picture, as a drawing, a link, or what was recognized in it."""
+    return any(_DRAWN.search(text) or _WRITTEN_DOWN.search(text) for text in texts)
 
 
 def reads_media(context: PreflightContext) -> bool:

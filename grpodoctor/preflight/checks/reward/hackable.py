@@ -56,6 +56,7 @@ from grpodoctor.preflight.answers.reward_relations import (
 from grpodoctor.preflight.answers.source_tags import knows_thoughts
 from grpodoctor.preflight.answers.stated_answers import final_answer, rows_stating_answer
 from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.checks.reward.paid_parts import paid_parts
 from grpodoctor.preflight.checks.reward.paid_silence import paid_silence
 from grpodoctor.preflight.checks.reward.unanswered import free_findings
 from grpodoctor.preflight.checks.reward.unfair_puzzles import unfair_puzzles
@@ -254,6 +255,7 @@ class HackableReward(Check):
             *_paid_targets(answers),
             *unfair_puzzles(context.reward, answers),
             *paid_silence(answers),
+            *paid_parts(context.reward, answers),
             *self._relations(context, context.reward, answers),
             *self._folded(findings),
             *places,

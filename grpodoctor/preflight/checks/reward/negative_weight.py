@@ -47,6 +47,7 @@ class NegativeWeight(Check):
     code: ClassVar[str] = "REW107"
     name: ClassVar[str] = "negative-reward-weight"
     summary: ClassVar[str] = "A reward function has a negative weight or none."
+    reads_config_only: ClassVar[bool] = True
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Look at each weight."""

@@ -80,6 +80,18 @@ def _of_free_responses(free: FreeRewards, advice: str) -> Iterator[CheckFinding]
             {"reward": constant},
         )
         return
+    if is_most(share := free.paid_silence_share()):
+        earned = free.rewards[EMPTY][0]
+        yield CheckFinding(
+            "warning",
+            f"{EMPTY}: earns {earned:.3g} in {share:.0%} of {len(free.rows)} rows, as much as "
+            "the best and more than most other responses.",
+            (
+                "Check what the function returns when it cannot read a response, or when a judge's "
+                "reply has no score: it must be the reward of a wrong answer.",
+            ),
+            figures={"share": share},
+        )
     # A copy of the prompt is no test here: instructions state the rule that they are checked by.
     if is_most(share := free.highest_share(JUDGED)):
         earned = free.rewards[JUDGED][0]

@@ -11,7 +11,12 @@ from grpodoctor.preflight.answers.constructed_answers import (
     format_answer,
     wrong_answer,
 )
-from grpodoctor.preflight.answers.free_responses import changed_rewards, score_free_responses
+from grpodoctor.preflight.answers.free_responses import (
+    changed_rewards,
+    reversed_rewards,
+    score_free_responses,
+)
+from grpodoctor.preflight.answers.judge_replies import paid_refusal
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_REWARD, ReferenceAnswers
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -50,7 +55,12 @@ class UnreliableReward(Check):
         responses whose reward is another one in a new process of the function. Scores groups, as
         GRPO does: right and wrong responses to the same prompts in one batch, and single responses
         in a batch of their own. Their rewards must be those of the same responses elsewhere.
-        Without reference answers, a dozen responses are scored in two orders and processes.
+        Without reference answers, a dozen responses are scored in two orders of the rows, in two
+        orders of the responses, and in two processes.
+
+        If the function calls a judge model through a client library, or through a helper of its
+        module with such a name, the judge is replaced: by replies with scores, and by a refusal,
+        which must not earn as much as a good score.
 
     Why it matters:
         A model writes such responses sooner or later, and a reward function that raises an
@@ -83,10 +93,11 @@ class UnreliableReward(Check):
         if not context.rows:
             return SkippedCheck("no prompts were given", "add --prompts")
         failures = tuple(_failures(context, context.reward))
-        if failures:
-            return failures
+        judged = tuple(_judge(context.reward, context.rows))
+        if failures:  # perhaps because the judge's server does not run yet
+            return (*failures, *judged)
         try:
-            return tuple(self._changes(context))
+            return (*judged, *self._changes(context))
         except DataError as error:
             return (_batch_failure(error),)
 
@@ -222,9 +233,35 @@ class UnreliableReward(Check):
             )
 
 
+def _judge(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """A judge's reply without a score that is paid like a good one."""
+    if paid := paid_refusal(reward, rows):
+        yield CheckFinding(
+            "warning",
+            f"A judge's reply without a score earns {paid.default:.3g}, as much as the reply "
+            f"{paid.high_reply!r} or more.",
+            ("Return the lowest score for a reply that cannot be read, or ask the judge again.",),
+            (f"reply without a score: {paid.reply!r}", f"the worst reply earns {paid.low:.3g}"),
+            {"default": paid.default},
+        )
+
+
 def _order(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
     """Rewards of responses without reference answers, in another order and in a new process."""
     free = score_free_responses(reward, rows)
+    reversed_order, total = reversed_rewards(reward, free) if free else (0, 0)
+    if reversed_order:
+        yield CheckFinding(
+            "warning",
+            f"{reversed_order} of {total} rewards change when the rows of the batch come in the "
+            "opposite order: they depend on the other rows, or are random.",
+            (
+                "Read the columns of each response's own row, as in zip(completions, column); "
+                "column[0] belongs to the first row of the batch.",
+            ),
+            figures={"share": reversed_order / total},
+        )
+        return
     changed, total = changed_rewards(reward, free) if free else (0, 0)
     if changed:
         yield CheckFinding(
