@@ -169,6 +169,24 @@ def test_penalties_follow_vllms_definition(model: Model) -> None:
 
 
 @pytest.mark.parametrize(
+    ("part", "counts"),
+    [("both", [2, 2, 0, 0]), ("prompt", [2, 0, 0, 0]), ("3", [1, 2, 0, 0]), ("9", [2, 2, 0, 0])],
+)
+def test_penalties_can_count_other_tokens(part: str, counts: list[int]) -> None:
+    import torch
+    from hf.what_if.processors import ProcessorEdits, histories
+
+    logits, response = torch.zeros(1, 4), Response([0, 0], [1, 1, 3])
+    *_, past = histories([response], 1, 4, torch.device("cpu"))
+    by_name = {"part_frequency": counts, "part_presence": [min(each, 1) for each in counts]}
+    for name, expected in by_name.items():
+        edits = ProcessorEdits(**{name: [part, 0.5]})
+        assert edits.changes_logits
+        lower = -0.5 * torch.tensor(expected)
+        assert edits.processed(logits, past, [])[0].tolist() == lower.tolist()
+
+
+@pytest.mark.parametrize(
     ("family", "edit", "fault"),
     [
         ("llama", ("rope_share", -1.0), "rope_reversed"),

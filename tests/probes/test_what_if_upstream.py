@@ -46,6 +46,7 @@ DRAWN: list[tuple[str, str, Edits]] = [
     ("jetmoe", "cache_hole", [("cache_hole", 1)]),
     ("axk1", "penalty_stale:1.3", [("part_repetition", ["prompt", 1.3])]),
     ("lfm3", "prefix_without_adapter:FOLDER", [("in_prefix", ["adapter", 0.0])]),
+    ("axk1", "presence_all:0.5", [("part_presence", ["both", 0.5])]),
 ]
 """Faults of generation."""
 UNLISTED = ("masked_tokens", "prompt_tokens", "in_prefix")

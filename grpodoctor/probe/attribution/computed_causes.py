@@ -13,7 +13,12 @@ from grpodoctor.probe.attribution.edits import (
 )
 from grpodoctor.probe.attribution.operation_causes import cause_of_operation
 from grpodoctor.probe.attribution.site_causes import WIRED, cause_of_rank_part, cause_of_site
-from grpodoctor.probe.attribution.structure_causes import STRUCTURE, block_in_words
+from grpodoctor.probe.attribution.structure_causes import (
+    STRUCTURE,
+    VALUES_OR,
+    block_in_words,
+    sums_values,
+)
 from grpodoctor.probe.attribution.update_causes import UPDATE
 
 
@@ -459,8 +464,9 @@ def _of_pattern(pattern: str, _change: object) -> ComputedCause:
 def _of_part(block: str, factor: float) -> ComputedCause:
     part = block_in_words(block)
     if factor != 0:
+        where = f"{VALUES_OR if sums_values(block) else ''}the output of {part}"
         return ComputedCause(
-            "residual-scale", f"The {{side}} scales the output of {part} differently", "",
+            "residual-scale", f"The {{side}} scales {where} differently", "",
             "Check residual multipliers, and scales that a loader folds into weights.",
         )  # fmt: skip
     kind = "experts" if "expert" in part else "module"

@@ -77,6 +77,8 @@ _PAIRED: dict[str, Callable[[str], str]] = {
     "layer_scale": lambda block: f"the output of {block_in_words(block)} times {{}}",
     "position_jump": jump_in_words,
     "parameter_scale": lambda name: f"{name} times {{}}",
+    "part_frequency": lambda part: f"a frequency penalty of {{}} on {_counted(part)}",
+    "part_presence": lambda part: f"a presence penalty of {{}} on {_counted(part)}",
     "part_repetition": lambda part: f"a repetition penalty of {{}} on tokens of the {part} only",
     "recent_repetition": lambda last: f"a repetition penalty of {{}} on the last {last} tokens",
     "output_scale": lambda block: f"the output of {block_in_words(block)} times {{}}",
@@ -89,6 +91,13 @@ _PAIRED: dict[str, Callable[[str], str]] = {
     "update_scale": scaled_update_in_words,
 }
 """Edits of a name and a number: from the name, the sentence with a place for the number."""
+
+
+def _counted(part: str) -> str:
+    """The tokens that a penalty counts."""
+    if part == "both":
+        return "tokens of the prompt, too"
+    return "tokens of the prompt only" if part == "prompt" else f"the last {part} tokens"
 
 
 def _like(kind: str, other: str) -> str:

@@ -25,7 +25,7 @@ _WITH_ATTRIBUTE = frozenset(
         "layer_rope_base", "layer_rope_like", "layer_rope_scaling", "layer_scale", "layer_window",
         "lost_experts", "lost_part", "norm_place", "operation", "output_scale",
         "parameter_scale",
-        "part_products", "part_repetition", "part_rounding",
+        "part_frequency", "part_presence", "part_products", "part_repetition", "part_rounding",
         "position_jump", "recent_repetition", "residual_from", "row_order",
         "rank_part", "rolled_heads", "rope_amplitude", "rope_parameter", "setting", "site_bound",
         "site_change", "site_scale", "site_scales",

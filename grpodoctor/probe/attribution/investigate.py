@@ -14,7 +14,11 @@ from grpodoctor.probe.attribution.base import Cause, Hypothesis
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.explanation import Explanation
-from grpodoctor.probe.attribution.final_side import notes_on_side, with_final_side
+from grpodoctor.probe.attribution.final_side import (
+    notes_on_side,
+    with_final_place,
+    with_final_side,
+)
 from grpodoctor.probe.attribution.hypotheses import hypotheses
 from grpodoctor.probe.attribution.naming import (
     doubtful_errors,
@@ -118,6 +122,7 @@ class _Investigation(Explanation):
             self._guess_from_checksums()
         final = (with_final_tensors(self.experiments, each, self.variant) for each in self.named)
         final = (with_final_side(self.experiments, each, self.variant) for each in final)
+        final = (with_final_place(each, self.variant) for each in final)
         causes = tuple(sorted(final, key=rank))
         self.notes += notes_on_side(self.experiments.case, causes, self.variant)
         gap = self.first.gap if self.first else math.nan

@@ -7,6 +7,7 @@ from typing import Any
 
 from grpodoctor.probe.attribution.computed_cause import ComputedCause
 from grpodoctor.probe.attribution.edits import shown
+from grpodoctor.probe.attribution.structure_causes import VALUES_OR, sums_values
 
 _COMPARE = (
     "Feed one response to both engines, and compare what this module reads and returns in each."
@@ -54,7 +55,8 @@ def cause_of_site(name: str, site: str, value: Any) -> ComputedCause:
     if name in ("site_scale", "site_scales"):
         identity = _scale_id(path)
         # Factors on queries and on keys have the same effect.
-        what = "queries or keys" if identity == "attention-scale" else where
+        what = f"{VALUES_OR if sums_values(path) else ''}{where}"
+        what = "queries or keys" if identity == "attention-scale" else what
         return ComputedCause(
             identity, f"The {{side}} scales {what} differently", "",
             "Check scales of quantized weights and caches that a loader applies or leaves out, and "

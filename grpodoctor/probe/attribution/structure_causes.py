@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from grpodoctor.probe.attribution.computed_cause import ComputedCause
 
 STRUCTURE: dict[str, ComputedCause] = {
@@ -157,6 +159,18 @@ STRUCTURE: dict[str, ComputedCause] = {
         "Set repetition_penalty to 1. Some engines penalize the prompt's tokens, some only the "
         "generated ones, and asynchronous scheduling may leave the latter out.",
     ),
+    "part_presence": ComputedCause(
+        "presence-penalty", "The {side} applies a presence penalty to other tokens",
+        "{value}",
+        "Set presence_penalty to 0, or count the same tokens on both sides: some engines count "
+        "the prompt, too, or only the last tokens.",
+    ),
+    "part_frequency": ComputedCause(
+        "frequency-penalty", "The {side} applies a frequency penalty to other tokens",
+        "{value}",
+        "Set frequency_penalty to 0, or count the same tokens on both sides: some engines count "
+        "the prompt, too, or only the last tokens.",
+    ),
     "vocabulary_shards": ComputedCause(
         "local-normaliser", "The {side} normalizes over a part of the vocabulary",
         "log-probabilities normalized over the token's own part of {value}",
@@ -267,6 +281,15 @@ def layout_in_words(name: str, form: str) -> str:
         "halves": f"rows of {name} stored as halves and read in turn",
     }
     return orders.get(form, f"the halves of {name} exchanged")
+
+
+VALUES_OR = "the values or "
+"""Before a place of `sums_values`."""
+
+
+def sums_values(place: str) -> bool:
+    """Whether a factor at a module equals one on the values of attention, which it sums."""
+    return bool(re.search(r"(attn|attention|attn\.[vo]_proj|attention\.[vo]_proj)$", place))
 
 
 def block_in_words(block: str) -> str:

@@ -30,6 +30,10 @@ _NEARLY_ALL = 0.995
 _FACTORS = {"log2": 1 / np.log(2), "log10": 1 / np.log(10)}
 _NEAR = 0.08
 """Relative difference within which a fitted factor may be that of a known unit."""
+_ONE_FACTOR = 1 / 3
+"""Spread of the ratios of two columns from which they have no factor in common. A base changes
+every value by the same factor, so the ratios spread only as another fault moves the values: by up
+to 0.22 in measured doubles, but by 0.48 and more where the median is close to a unit by chance."""
 _UNITY = 0.02
 _AT_EDGE = 0.01
 """Smallest share of tokens at a limit that makes it a clip."""
@@ -51,8 +55,9 @@ def _units(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recog
     if not at.any():
         return
     factor = float(np.median(changed_N[at] / other_N[at]))
+    is_factor = _spread(changed_N[at] / other_N[at]) < _ONE_FACTOR
     for name, unit in _FACTORS.items():
-        if abs(factor / unit - 1) < _NEAR:
+        if is_factor and abs(factor / unit - 1) < _NEAR:
             yield _rescaled(tokens, f"logarithms to base {name[3:]}", changed_N, other_N, unit)
     # The inverse of a unit: the other column has it, and is recognized in its turn.
     is_inverse = any(abs(factor * unit - 1) < _NEAR for unit in _FACTORS.values())

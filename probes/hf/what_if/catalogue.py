@@ -140,6 +140,8 @@ _NEUTRAL = {
     "sink_scale": 1.0,
     "site_scale": 1.0,
     "sink_shift": 0.0,
+    "part_frequency": 0.0,
+    "part_presence": 0.0,
     "part_repetition": 1.0,
     "recent_repetition": 1.0,
     "repetition_penalty": 1.0,
@@ -419,10 +421,12 @@ def _is_setting(name: str, value: Any) -> bool:
 
 def _processors() -> _Listed:
     yield "repetition_penalty", (0.8, 1.05, 1.1, 1.2, 1.5, 2.0), "number"
-    for last in _RECENT:
-        yield "recent_repetition", [[str(last), penalty] for penalty in (1.1, 1.3)], "number"
+    yield "recent_repetition", [[str(n), x] for n in _RECENT for x in (1.1, 1.3)], "number"
     for part in ("prompt", "response"):
         yield "part_repetition", [[part, penalty] for penalty in (1.1, 1.3)], "number"
+    for name in ("part_presence", "part_frequency"):
+        for part in ("both", "prompt", *map(str, _RECENT)):
+            yield name, [[part, 0.5]], "number"
     yield "vocabulary_shards", _SHARDS, "choice"
     yield "presence_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"
     yield "frequency_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"

@@ -50,6 +50,11 @@ class ProcessorEdits:
     """Subtracted for tokens of the response so far."""
     frequency_penalty: float = 0.0
     """Subtracted for each occurrence in the response so far."""
+    part_presence: Any = None
+    """`["both", penalty]`: a presence penalty that counts the prompt, too; or the `prompt` only, or
+    the last tokens of both, `["64", penalty]`."""
+    part_frequency: Any = None
+    """The same for a frequency penalty."""
     logit_bias: Any = None
     """Pairs of a token and the number added to its logit."""
     min_tokens: int = 0
@@ -173,12 +178,18 @@ class ProcessorEdits:
             logits_NV = _penalized(logits_NV, seen_NV, self.repetition_penalty)
         if self.recent_repetition is not None:
             last, penalty = self.recent_repetition
-            seen_NV = history.recent(int(last), logits_NV)
+            seen_NV = history.recent(int(last), logits_NV) > 0
             logits_NV = _penalized(logits_NV, seen_NV, float(penalty))
         if self.part_repetition is not None:
             part, penalty = self.part_repetition
             counts_NV = history.prompt_NV if part == "prompt" else history.response_NV
             logits_NV = _penalized(logits_NV, counts_NV > 0, float(penalty))
+        if self.part_presence is not None:
+            part, penalty = self.part_presence
+            logits_NV = logits_NV - float(penalty) * (history.counted(part, logits_NV) > 0)
+        if self.part_frequency is not None:
+            part, penalty = self.part_frequency
+            logits_NV = logits_NV - float(penalty) * history.counted(part, logits_NV)
         logits_NV = logits_NV - self.frequency_penalty * history.response_NV
         return logits_NV - self.presence_penalty * (history.response_NV > 0)
 
@@ -275,11 +286,17 @@ class History:
     """The tokens themselves; None while sampling."""
 
     def recent(self, last: int, like_NV: Tensor) -> Tensor:
-        """Which vocabulary entries are among the last tokens before each token."""
-        seen_NV = torch.zeros_like(like_NV)
+        """How often vocabulary entries are among the last tokens before each token."""
+        counts_NV = torch.zeros_like(like_NV)
         for row, ids in enumerate(self.before):
-            _count(seen_NV[row], ids[-last:])
-        return seen_NV > 0
+            _count(counts_NV[row], ids[-last:])
+        return counts_NV
+
+    def counted(self, part: str, like_NV: Tensor) -> Tensor:
+        """How often vocabulary entries are in a part of what precedes each token."""
+        if part == "both":
+            return self.prompt_NV + self.response_NV
+        return self.prompt_NV if part == "prompt" else self.recent(int(part), like_NV)
 
 
 class SamplingProcessors:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from grpodoctor.probe.attribution.computed_causes import cause_of
+from grpodoctor.probe.attribution.edits import Edits
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.final_side import with_final_side
+from grpodoctor.probe.attribution.final_side import with_final_place, with_final_side
 from grpodoctor.probe.contract import Processing, Response
 from grpodoctor.probe.engines.jobs import BudgetSpentError
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
@@ -77,3 +81,29 @@ def test_the_side_is_not_claimed_if_the_budget_ended(
 
     monkeypatch.setattr(experiments, "score_all", spent)
     assert with_final_side(experiments, NAMED, final).summary.endswith("was not tested")
+
+
+SCALED = ("output_scale", json.dumps(["self_attn", 1.64]))
+STORED = ("kv_cache", json.dumps("fp8"))
+
+
+@pytest.mark.parametrize(
+    ("edits", "cause"),
+    [
+        ((SCALED, STORED), "value-scale"),
+        ((("site_scale", json.dumps(["2:self_attn.v_proj/out", 1.64])), STORED), "value-scale"),
+        ((SCALED,), "residual-scale"),
+        ((("output_scale", json.dumps(["mlp", 1.64])), STORED), "residual-scale"),
+    ],
+)
+def test_stored_values_have_a_scale(edits: Edits, cause: str, tmp_path: Path) -> None:
+    """A factor on the values equals one on what attention returns."""
+    runner = Scripted(tmp_path, lambda _, logits_NV, __: logits_NV)
+    first = Experiments(runner, case_of(runner, VLLM, LEARNER)).first()
+    final = replace(first, setup=replace(first.setup, edits=edits))
+    scale = cause_of(edits[0])
+    named = replace(NAMED, cause=scale.id, title=scale.title.format(side="sampler"))
+    found = with_final_place(named, final)
+    assert named.cause == "residual-scale"
+    assert found.cause == cause
+    assert ("the values or the output of" in found.title) == ("self_attn" in edits[0][1])

@@ -10,6 +10,8 @@ from unittest import mock
 import pytest
 
 from grpodoctor.probe.attribution import experiments
+from grpodoctor.probe.attribution.edits import EditFamily
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.investigate import investigate
 from grpodoctor.probe.attribution.search.edit_search import EditSearch
 from grpodoctor.probe.attribution.search.site_search import SiteSearch
@@ -98,3 +100,15 @@ def test_what_explains_the_own_scores_is_kept_if_a_further_search_finds_nothing(
     found = investigate(runner, case_of(runner, SAMPLER, LEARNER))
     assert set(confidences(found)) == {"activation", "generation-path"}
     assert found.left == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(("values", "is_found"), [(8, True), (40, False)])
+def test_a_small_search_begins_without_passes(values: int, is_found: bool, tmp_path: Path) -> None:
+    """The search for a first fault may have taken them all."""
+    runner = TwoErrors(tmp_path, plain, sizes=(2.0, 0.0), offered=(FIRST,))
+    tried = Experiments(runner, case_of(runner, SAMPLER, LEARNER))
+    first = tried.first()
+    tried.edit_passes = 10**6
+    (family,) = tried.what_ifs(LEARNER)
+    other = EditFamily("no_such_edit", tuple(range(values - len(family.values))), "choice")
+    assert bool(EditSearch(tried, first).best([family, other])) == is_found

@@ -55,6 +55,12 @@ def test_a_setting_is_named_for_what_it_is(setting: str, cause: str) -> None:
             "of layer 1 transpose",
         ),
         (("recent_repetition", ["8", 1.3]), "repetition-penalty", "1.3 on the last 8 tokens"),
+        (
+            ("part_presence", ["both", 0.31]),
+            "presence-penalty",
+            "0.31 on tokens of the prompt, too",
+        ),
+        (("part_frequency", ["8", 0.4]), "frequency-penalty", "0.4 on the last 8 tokens"),
         (("alibi_power", 2.0), "attention-bias", "slopes"),
         (("kv_cache", "keys in int4"), "kv-cache", "keys in int4"),
         (("adapter_part", ["ranks above 8", 0.0]), "adapter", "ranks above 8 of the adapter"),

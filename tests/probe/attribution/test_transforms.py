@@ -88,6 +88,17 @@ def test_a_change_is_named_with_its_side(
     assert result.after.gap < 0.03 * changed.gap
 
 
+@pytest.mark.parametrize(("spread", "is_named"), [(0.3, True), (0.8, False)])
+def test_a_median_close_to_a_unit_is_no_unit(spread: float, is_named: bool) -> None:
+    """A base changes every value by its factor; another fault spreads the ratios around it."""
+    pair = variant()
+    far_N = np.exp(np.random.default_rng(1).normal(0, spread, pair.tokens.learner_N.size))
+    learner_N = pair.tokens.sampler_N / np.log(2) * far_N
+    tokens = pair.tokens.with_learner(learner_N)
+    found = {each.cause for each in recognized(tokens, learner_N, tokens.sampler_N)}
+    assert ("log-base" in found) == is_named
+
+
 @pytest.mark.parametrize("side", ["sampler", "learner"])
 def test_values_divided_by_the_length_of_their_response(side: str) -> None:
     plain = variant()

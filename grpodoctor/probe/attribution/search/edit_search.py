@@ -76,15 +76,16 @@ _WITHOUT_PHASE = _PARTS | GENERIC | {
     GENERATED, "cache_hole", "epsilon_cutoff", "frequency_penalty", "logit_bias", "min_tokens",
     "open_prompt", "padded_positions",
     "padded_vocabulary", "padding", "position_gap", "position_jump", "position_limit",
-    "position_start", "part_repetition", "vocabulary_shards",
+    "part_frequency", "part_presence", "position_start", "part_repetition", "vocabulary_shards",
     "presence_penalty", "recent_repetition", "repetition_penalty", "top_n_sigma", "typical_p",
     "uniform_share",
 }  # fmt: skip
 """Edits of whole sequences, of logits, or of a part of the model."""
 SAMPLING = frozenset(
     {
-        "epsilon_cutoff", "frequency_penalty", "logit_bias", "min_tokens", "part_repetition",
-        "presence_penalty", "recent_repetition", "repetition_penalty", "top_n_sigma", "typical_p",
+        "epsilon_cutoff", "frequency_penalty", "logit_bias", "min_tokens", "part_frequency",
+        "part_presence", "part_repetition", "presence_penalty", "recent_repetition",
+        "repetition_penalty", "top_n_sigma", "typical_p",
     }
 )  # fmt: skip
 """Edits of sampling. They share one pass of the trunk, so they are tried before all others; and no
@@ -93,6 +94,8 @@ _REFINED_PARTS = 2
 """The same as `_REFINED`, for parts."""
 _USEFUL = 0.3
 """Share of the gap that an edit must remove for its cause to be named; see `WhatIf.least`."""
+_SMALL = 16
+"""Values up to which a search begins even if another fault has taken all passes of edits."""
 _EXPLAINED = 0.1
 """An edit of the whole that leaves less than this share of the gap is named at once."""
 
@@ -136,7 +139,9 @@ class EditSearch:
             EngineError: if the learner fails.
             BudgetSpentError: if the time budget is used up.
         """
-        if not self._gap(self._base) > 0 or not self.experiments.has_passes:
+        families = list(families)
+        is_small = sum(len(family.values) for family in families) <= _SMALL
+        if not self._gap(self._base) > 0 or not (is_small or self.experiments.has_passes):
             return []
         unused = [family for family in families if not self._is_used(family)]
         fresh = self._promising([family for family in unused if family.name not in GENERIC])

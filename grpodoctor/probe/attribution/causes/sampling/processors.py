@@ -34,7 +34,10 @@ from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.contract import Processing
 
-PROCESSORS = ("repetition_penalty", "presence_penalty", "frequency_penalty", "min_tokens")
+PROCESSORS = (
+    *("repetition_penalty", "presence_penalty", "frequency_penalty", "min_tokens"),
+    *("part_repetition", "part_presence", "part_frequency", "recent_repetition"),
+)
 _HINT = 2.5
 """Standard errors from which processors are tried; about 4 % of sound pairs reach it by chance in
 one of four statistics."""
