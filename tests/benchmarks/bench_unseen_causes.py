@@ -148,7 +148,8 @@ def outcome(plant: Plant, root: Path) -> Outcome:
         return Outcome(plant, (), "", "none", seconds, 0.0, error=str(error))
     cell = Cell(
         sampler="s", learner="l", max_tokens=TOKENS, status="done", comparison=case.comparison,
-        causes=found.causes, verdict=found.verdict,
+        causes=found.causes, verdict=found.verdict, gap=found.gap, noise=found.noise,
+        noise_is_usual=found.noise_is_usual,
     )  # fmt: skip
     return Outcome(
         plant,
