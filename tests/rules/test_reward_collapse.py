@@ -283,7 +283,6 @@ def test_the_reward_is_tested_first_if_no_update_was_large() -> None:
         {"entropy/mean": ramp(0.5, 0.1, 80)},
         {"entropy/mean": ramp(0.5, 1.4, 80)},
     ],
-    ids=str,
 )
 def test_the_learning_rate_is_first_if_something_shows_large_updates(
     change: dict[str, Curve],
