@@ -87,8 +87,18 @@ def test_a_watch_that_begins_before_the_run_sees_it_all(tmp_path):
     assert all(each["active"] for each in raised)
     assert news[-1]["kind"] == "finished"
     assert process.returncode == 1
-    assert err.startswith("Sick since step ")
+    note = f"note: {tmp_path / 'run'} does not exist yet; waiting for it\n"
+    assert err.removeprefix(note).startswith("Sick since step ")
     assert "Traceback" not in err
+
+
+def test_a_watch_of_a_missing_path_says_that_it_waits(tmp_path):
+    with watching(tmp_path / "missing", "--plain") as process:
+        end = threading.Timer(PATIENCE, process.kill)
+        end.start()
+        line = process.stderr.readline()
+        end.cancel()
+    assert line == f"note: {tmp_path / 'missing'} does not exist yet; waiting for it\n"
 
 
 def test_piped_events_are_readable_lines(sick):

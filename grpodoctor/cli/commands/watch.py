@@ -130,6 +130,8 @@ def watch(
     if not (has_screen or json or plain or once):
         _note_missing_screen()
     path = _path_of(run, pid, has_screen=has_screen)
+    if not (once or has_screen or path.exists()):
+        _note_missing_run(path)
     project = project_settings(config, isolated=isolated)
     session = Session(
         path,
@@ -243,6 +245,12 @@ def _note_missing_screen() -> None:
     """Say to a person at a terminal why lines are printed; a pipe or a file gets no note."""
     if sys.stdout is not None and sys.stdout.isatty() and (reason := _why_no_screen()):
         print(f"note: {reason}, so each event is one line instead of a screen", flush=True)
+
+
+def _note_missing_run(path: Path) -> None:
+    """Say that the command waits: a misspelt path would otherwise look like a run without steps."""
+    if sys.stderr is not None:
+        print(f"note: {path} does not exist yet; waiting for it", file=sys.stderr, flush=True)
 
 
 def _refuse_to_ask() -> None:
