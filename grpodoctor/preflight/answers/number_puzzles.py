@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grpodoctor.preflight.answers.reached_targets import ReachedTargets
+from grpodoctor.preflight.answers.reached_targets import ReachedTargets, joined
 from grpodoctor.preflight.inputs.columns import flat_columns
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 
@@ -101,25 +101,13 @@ def _solve(parts: list[tuple[int, str]], target: int, left: list[int]) -> str:
     for first in range(len(parts)):
         for second in range(first + 1, len(parts)):
             others = [part for at, part in enumerate(parts) if at not in (first, second)]
-            for joined in _joined(parts[first], parts[second]):
+            for made in joined(*parts[first], *parts[second]):
                 left[0] -= 1
                 if left[0] < 0:
                     return ""
-                if found := _solve([*others, joined], target, left):
+                if found := _solve([*others, made], target, left):
                     return found
     return ""
-
-
-def _joined(one: tuple[int, str], other: tuple[int, str]) -> Iterator[tuple[int, str]]:
-    (a, x), (b, y) = one, other
-    yield a + b, f"({x} + {y})"
-    yield a * b, f"({x} * {y})"
-    yield a - b, f"({x} - {y})"
-    yield b - a, f"({y} - {x})"
-    if b and a % b == 0:
-        yield a // b, f"({x} / {y})"
-    if a and b % a == 0:
-        yield b // a, f"({y} / {x})"
 
 
 def _columns(rows: Sequence[PromptRow]) -> tuple[str, str] | None:

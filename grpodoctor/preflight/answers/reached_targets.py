@@ -60,7 +60,7 @@ class ReachedTargets:
                 for one, other in _splits(part):
                     for a, x in self._listed(one).items():
                         for b, y in self._listed(other).items():
-                            for value, text in _results(a, x, b, y):
+                            for value, text in joined(a, x, b, y):
                                 values.setdefault(value, text)
                 self._values[part] = values
         return self._values[part]
@@ -88,7 +88,8 @@ def _partners(value: int, target: int) -> Iterator[tuple[int, str]]:
         yield value // target, "({0} / {1})"
 
 
-def _results(a: int, x: str, b: int, y: str) -> Iterator[tuple[int, str]]:
+def joined(a: int, x: str, b: int, y: str) -> Iterator[tuple[int, str]]:
+    """The whole numbers that two make, and their expressions from those of the two."""
     yield a + b, f"({x} + {y})"
     yield a * b, f"({x} * {y})"
     yield a - b, f"({x} - {y})"

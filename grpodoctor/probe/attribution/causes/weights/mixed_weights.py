@@ -10,11 +10,9 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.causes.computation.prefix_caching import PrefixCaching
 from grpodoctor.probe.attribution.edits import EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.edit_search import EditSearch
+from grpodoctor.probe.attribution.search.checkpoint_edits import edits_of_checkpoints
 from grpodoctor.probe.attribution.tensors import (
-    of_each_checkpoint,
     takes_other_weights,
-    updated_checkpoints,
 )
 from grpodoctor.probe.attribution.variant import Variant
 
@@ -47,17 +45,12 @@ class MixedWeights(Cause):
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
         """Search the token after which the weights change, for each other checkpoint."""
-        found = of_each_checkpoint(
-            experiments,
-            lambda folder: [
-                (candidate, folder)
-                for candidate in EditSearch(experiments, variant).best([_family(variant, folder)])
-            ],
-            updated_checkpoints,
+        found = edits_of_checkpoints(
+            experiments, variant, lambda folder: [_family(variant, folder)]
         )
         if not found:
             return None
-        best_one, folder = min(found, key=lambda pair: pair[0].after.gap)
+        best_one, folder = found[0]
         _, tokens = json.loads(best_one.edit[1])
         where = f"after {tokens} tokens of each response" if tokens else "after the prompt"
         return ExperimentResult(

@@ -14,12 +14,11 @@ from grpodoctor.probe.attribution.edits import (
     EditFamily,
 )
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch
+from grpodoctor.probe.attribution.search.checkpoint_edits import edits_of_checkpoints
+from grpodoctor.probe.attribution.search.edit_search import Candidate
 from grpodoctor.probe.attribution.search.edit_trials import rounded_to
 from grpodoctor.probe.attribution.tensors import (
-    of_each_checkpoint,
     takes_other_weights,
-    updated_checkpoints,
 )
 from grpodoctor.probe.attribution.update_causes import (
     ARRIVED,
@@ -62,17 +61,10 @@ class PartialUpdate(Cause):
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
         """Try each other checkpoint as the weights before the update."""
-        found = of_each_checkpoint(
-            experiments,
-            lambda folder: [
-                (candidate, folder)
-                for candidate in EditSearch(experiments, variant).best(_families(folder))
-            ],
-            updated_checkpoints,
-        )
+        found = edits_of_checkpoints(experiments, variant, _families)
         if not found:
             return None
-        candidate, folder = min(found, key=lambda pair: pair[0].after.gap)
+        candidate, folder = found[0]
         return _result(variant, _as_counted(experiments, variant, candidate), folder)
 
 

@@ -18,13 +18,12 @@ from grpodoctor.probe.attribution.edits import (
     EditFamily,
 )
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch
+from grpodoctor.probe.attribution.search.checkpoint_edits import edits_of_checkpoints
+from grpodoctor.probe.attribution.search.edit_search import Candidate
 from grpodoctor.probe.attribution.search.random_part import is_random_part
 from grpodoctor.probe.attribution.tensors import (
     layer_of,
-    of_each_checkpoint,
     takes_other_weights,
-    updated_checkpoints,
 )
 from grpodoctor.probe.attribution.update_causes import (
     PARTS,
@@ -60,19 +59,11 @@ class WeightUpdate(Cause):
     ) -> ExperimentResult | None:
         """Try each other checkpoint as the weights before the update."""
         moves = tuple(moves_of(experiments.tensor_names(variant.setup.learner)))
-        found = of_each_checkpoint(
-            experiments,
-            lambda folder: [
-                (candidate, folder)
-                for candidate in EditSearch(experiments, variant).best(_families(moves, folder))
-            ],
-            updated_checkpoints,
-        )
+        found = edits_of_checkpoints(experiments, variant, lambda folder: _families(moves, folder))
         if not found:
             return None
-        ranked = sorted(found, key=_gap_after)
-        first, *others = (_result(variant, *each) for each in ranked)
-        best = ranked[0][0]
+        first, *others = (_result(variant, *each) for each in found)
+        best, _ = found[0]
         if is_random_part(experiments, variant, best.edit, best.after):
             first = _as_random_part(first, best)
         return replace(first, alternatives=tuple(others))
@@ -84,10 +75,6 @@ def _families(moves: tuple[str, ...], folder: Path) -> list[EditFamily]:
         EditFamily(UPDATE_SCALE, _FACTORS, "number", 1.0, f"{part}|{folder}") for part in PARTS
     ]
     return [*scaled, EditFamily(UPDATE_MOVED, moves, "choice", None, str(folder))]
-
-
-def _gap_after(found: tuple[Candidate, Path]) -> float:
-    return found[0].after.gap
 
 
 def _result(variant: Variant, candidate: Candidate, folder: Path) -> ExperimentResult:
