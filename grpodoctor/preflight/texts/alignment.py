@@ -20,7 +20,7 @@ MAX_SHIFT = 3
 """Rows by which answers may be displaced."""
 _MIN_ROWS = 20
 """Fewer comparisons cannot reach the level of significance."""
-_TURNS = 12
+TURNS = 12
 """Kinds of questions that may take turns in a table."""
 _MIN_SHARE = 0.75
 """Share of the decided comparisons that the other row must win."""
@@ -30,6 +30,10 @@ _LOSS = 3.0
 """Wins that one lost comparison weighs in the search for a displaced part, as in `_MIN_SHARE`."""
 _UNRELATED = 0.01
 """Probability above which an answer is not related to its own prompt."""
+_FAR_LEVEL, _FAR_ERRORS = 1e-3, 3.0
+"""Level from which rows further away are related too, and by how many standard errors of Fisher's
+transform the correlation of a displacement must then exceed theirs."""
+_NEARLY_ONE = 1 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ def _beats_far_rows(prompts: Sequence[str], answers: Sequence[str], rows: int) -
     """
     _, others = _fits(prompts, answers, shifts=(rows,))
     valid = ~np.isnan(others[rows])
-    near = range(rows + MAX_SHIFT + 1, rows + MAX_SHIFT + 1 + _TURNS)
+    near = range(rows + MAX_SHIFT + 1, rows + MAX_SHIFT + 1 + TURNS)
     for cut in (len(prompts) // 2, *near):
         own, _ = _fits(prompts, [*answers[cut:], *answers[:cut]], shifts=())
         wins = int((others[rows][valid] > own[valid]).sum())
@@ -286,10 +290,32 @@ def shift_of_sizes(prompts: Sequence[str], answers: Sequence[float]) -> Shift | 
     for rows in displacements():
         for feature in features.T:
             strength, p_value = _correlation(feature, sizes, rows)
-            if p_value < LEVEL and (best is None or strength > best[0]):
+            if (
+                p_value < LEVEL
+                and (best is None or strength > best[0])
+                and _exceeds_far_rows(feature, sizes, rows, strength)
+            ):
                 compared = len(sizes) - abs(rows)
                 best = strength, Shift(rows, compared, compared)
     return best[1] if best else None
+
+
+def _exceeds_far_rows(
+    feature: NDArray[np.float64], sizes: NDArray[np.float64], rows: int, strength: float
+) -> bool:
+    """Whether no distance further away has a correlation of this strength.
+
+    If kinds of questions take turns, those with large numbers are a fixed distance away from those
+    with large answers. The same correlation then returns with each turn.
+    """
+    near = rows + MAX_SHIFT + 1
+    noise = np.sqrt(2 / max(len(sizes) - near - TURNS - 3, 1))  # of a difference of transforms
+    bound = np.arctanh(min(strength, _NEARLY_ONE)) - _FAR_ERRORS * noise
+    for far in range(near, near + TURNS):
+        other, p_value = _correlation(feature, sizes, far)
+        if p_value < _FAR_LEVEL and np.arctanh(min(other, _NEARLY_ONE)) > bound:
+            return False
+    return True
 
 
 def _sizes(text: str) -> tuple[float, float, float]:

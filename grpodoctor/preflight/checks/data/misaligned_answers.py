@@ -31,6 +31,7 @@ from grpodoctor.preflight.texts.joins import answers_of_other_prompts, filled_do
 from grpodoctor.preflight.texts.kind_alignment import partial_shift_of_kinds, shift_of_kinds
 from grpodoctor.preflight.texts.normal_form import number_of, numbers_of, words_of
 from grpodoctor.preflight.texts.number_relations import WrongNumbers, overflowed, wrong_numbers
+from grpodoctor.preflight.texts.result_alignment import are_own_results, shift_of_results
 
 _MAX_ROWS = 2000
 """Consecutive rows that are compared: enough for any displacement."""
@@ -45,7 +46,8 @@ class MisalignedAnswers(Check):
         Answers that are the number or the id of their row; columns of the data that share more rare
         words with the prompt of a row nearby than with their own prompt, in all rows or in at least
         twenty consecutive ones; numbers whose size follows from the numbers in another row's
-        prompt; kinds of answers, such as a number or yes, that another row's prompt asks for; and
+        prompt, or that are the sum, difference, product or quotient of two of them; kinds of
+        answers, such as a number or yes, that another row's prompt asks for; and
         answers that differ from the final answer of the solution in the same row, or are
         intermediate results of it.
 
@@ -383,7 +385,9 @@ def _text(value: object) -> str:
 def _shift_of_numbers(prompts: Sequence[str], values: Sequence[str]) -> Shift | None:
     numbers = [number_of(final_answer(value)) for value in values]
     known = [number for number in numbers if number is not None]
-    return shift_of_sizes(prompts, known) if len(known) == len(prompts) else None
+    if len(known) != len(prompts) or are_own_results(prompts, known):
+        return None
+    return shift_of_results(prompts, known) or shift_of_sizes(prompts, known)
 
 
 def _part_of_numbers(prompts: Sequence[str], values: Sequence[str]) -> PartialShift | None:
