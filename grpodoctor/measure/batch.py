@@ -72,6 +72,9 @@ class RolloutBatch:
     """Optimizer steps between sampling and use."""
     prompt_tokens: list[Integers] | None = None
     """The token ids of each prompt as the model read it."""
+    prompts_are_whole: bool = True
+    """Whether equal prompts pose the same task. They do not if an image, or an environment with a
+    state of its own, belongs to the prompt."""
 
     def __post_init__(self) -> None:
         _check_shapes(self, f"rollout batch of step {self.step}", self.tokens_BT.shape)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
@@ -52,6 +53,10 @@ def has_spread(groups: Groups, values_B: Floats) -> tuple[Flags, Flags]:
 
 EXPECTED_DUPLICATES = "groups/expected_duplicate_rate"
 UNCENTRED_RATE = "groups/uncentred_rate"
+REPEATED_PROMPTS = "groups/repeated_prompt_rate"
+PROMPT_HASH = "prompt_hash"
+"""Column of a response table: the hash of the whole prompt as the model read it."""
+_HASH_BYTES = 8
 
 
 def group_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading]:
@@ -59,6 +64,9 @@ def group_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading]:
     readings = reward_groups(groups, batch.rewards_B, batch.components, batch.correct_B)
     texts_B, count = _numbered_texts(batch, groups), len(batch.sequence_ids)
     readings["groups/duplicate_rate"] = Rate(count - int(texts_B.max()) - 1, count)
+    if (prompts_B := prompt_hashes(batch)) is not None and batch.prompts_are_whole:
+        repeated = repeated_prompt_rate(batch.group_ids_B, prompts_B)
+        readings |= {} if repeated is None else {REPEATED_PROMPTS: repeated}
     readings |= equal_text_readings(groups, texts_B, batch.rewards_B)
     if (logprobs_B := response_logprobs(batch)) is not None:
         readings[EXPECTED_DUPLICATES] = expected_duplicates(groups, logprobs_B)
@@ -91,6 +99,46 @@ def reward_groups(
         readings["groups/all_correct_rate"] = Rate.of(equal_G & (correct_G == groups.sizes_G))
         readings["groups/all_incorrect_rate"] = Rate.of(equal_G & (correct_G == 0))
     return readings
+
+
+def prompt_hashes(batch: RolloutBatch) -> NDArray[np.uint64] | None:
+    """A number per response that is the same for equal prompts; None if a prompt is not known.
+
+    Token ids are what the model read, so they come before the text.
+    """
+    tokens = batch.prompt_tokens
+    if tokens is not None:
+        return hashes_by_group(
+            batch.group_ids_B, lambda row: tokens[row].astype(np.int64).tobytes()
+        )
+    if not all(batch.prompts):
+        return None
+    return hashes_by_group(batch.group_ids_B, lambda row: batch.prompts[row].encode())
+
+
+def hashes_by_group(groups_B: Integers, content_of: Callable[[int], bytes]) -> NDArray[np.uint64]:
+    """The hash of the prompt of each group's first response, for every response of the group.
+
+    The other responses have the same prompt, so it is not read again.
+
+    Args:
+        groups_B: a number per response, equal within a group.
+        content_of: the prompt of a response, by its row.
+    """
+    _, first_G, index_B = np.unique(groups_B, return_index=True, return_inverse=True)
+    contents = (content_of(row) for row in first_G.tolist())
+    hashes = [blake2b(content, digest_size=_HASH_BYTES).digest() for content in contents]
+    hashes_G = np.frombuffer(b"".join(hashes), np.uint64)
+    return np.asarray(hashes_G[index_B])
+
+
+def repeated_prompt_rate(groups_B: Integers, prompts_B: NDArray[np.uint64]) -> Rate | None:
+    """Groups with the prompt of an earlier group; None if the groups are not known.
+
+    An id for each response, and not for each group, says nothing about the groups.
+    """
+    count, prompts = np.unique(groups_B).size, np.unique(prompts_B).size
+    return Rate(max(0, count - prompts), count) if 2 * count <= prompts_B.size else None
 
 
 UNCENTRED = 0.02

@@ -19,12 +19,15 @@ from grpodoctor.measure.batch import Flags
 from grpodoctor.measure.buckets import RankedMeans, bucket_readings, keep_lowest
 from grpodoctor.measure.groups import (
     EXPECTED_DUPLICATES,
+    PROMPT_HASH,
+    REPEATED_PROMPTS,
     UNCENTRED_RATE,
     Groups,
     equal_text_readings,
     expected_duplicates,
     groups_of,
     length_gap,
+    repeated_prompt_rate,
     reward_groups,
     uncentred_rate,
 )
@@ -60,10 +63,10 @@ COMPONENT = "component/"
 _OF_WHOLE_GROUPS = frozenset({"logprob", "in_loss", "reward", "advantage"})
 _INTEGER_COLUMNS = {
     "step": "int64", "rank": "int64", "group": "uint64", "text": "uint64",
-    "prompt": "uint64", "hash_rank": "uint64", "signature": "uint64",
+    "prompt": "uint64", "hash_rank": "uint64", "signature": "uint64", PROMPT_HASH: "uint64",
 }  # fmt: skip
-"""Integer columns. In `group`, `text` and `signature`, 0 means unknown; a response with `hash_rank`
-0 is never selected."""
+"""Integer columns. In `group`, `text`, `signature` and the prompts, 0 means unknown; a response
+with `hash_rank` 0 is never selected."""
 
 
 @dataclass(slots=True)
@@ -230,7 +233,7 @@ def _groups(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
         if (scores := _scores(columns)) is not None:
             readings |= equal_text_readings(groups, texts, scores[1])
     if (repeated := _repeated_prompts(columns)) is not None:
-        readings["groups/repeated_prompt_rate"] = repeated
+        readings[REPEATED_PROMPTS] = repeated
     similarity = _similarity(columns)
     if similarity is not None:
         readings["groups/text_similarity"] = similarity
@@ -238,15 +241,14 @@ def _groups(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
 
 
 def _repeated_prompts(columns: Mapping[str, NDArray[np.generic]]) -> Rate | None:
-    """Groups with the prompt of an earlier group; None if the rows do not tell.
-
-    An id for each response, and not for each group, says nothing about the groups.
-    """
-    rows_B = columns.get("prompt")
-    if rows_B is None or not rows_B.all():
-        return None
-    count, prompts = np.unique(columns["group"]).size, np.unique(rows_B).size
-    return Rate(max(0, count - prompts), count) if 2 * count <= rows_B.size else None
+    """Groups with the prompt of an earlier group; None if the rows do not tell."""
+    for name in (PROMPT_HASH, "prompt"):
+        rows_B = columns.get(name)
+        if rows_B is not None and rows_B.all():
+            return repeated_prompt_rate(
+                columns["group"].astype(np.uint64), rows_B.astype(np.uint64)
+            )
+    return None
 
 
 def _whole_groups(columns: Mapping[str, NDArray[np.generic]], groups: Groups) -> dict[str, Reading]:

@@ -3,7 +3,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from grpodoctor.measure.groups import group_readings, groups_of, length_gap, uncentred_rate
+from grpodoctor.measure.groups import (
+    REPEATED_PROMPTS,
+    group_readings,
+    groups_of,
+    length_gap,
+    uncentred_rate,
+)
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, merge_all, scalar
 
 
@@ -101,7 +107,26 @@ def test_the_length_gap_is_computed_within_prompts(real_batch, rows_of):
 
 def test_ranks_that_hold_whole_groups_merge_to_the_whole(real_batch, rows_of):
     parts = [_readings(rows_of(real_batch, rows)) for rows in (slice(0, 40), slice(40, 128))]
-    assert merge_all(*parts) == _readings(real_batch)
+    merged, whole = merge_all(*parts), _readings(real_batch)
+    repeats = [readings.pop(REPEATED_PROMPTS) for readings in (merged, whole)]
+    assert merged == whole
+    assert repeats == [Rate(14, 16), Rate(15, 16)]  # both ranks have the prompt: see `merge_parts`
+
+
+def test_groups_that_repeat_a_prompt(real_batch, rows_of):
+    batch = rows_of(real_batch, slice(0, 32))
+    batch = replace(batch, prompt_tokens=None)
+    different = replace(batch, prompts=[f"prompt {row // 8}" for row in range(32)])
+    assert _readings(different)[REPEATED_PROMPTS] == Rate(0, 4)
+    two = replace(batch, prompts=[f"prompt {row // 8 % 2}" for row in range(32)])
+    assert _readings(two)[REPEATED_PROMPTS] == Rate(2, 4)
+    # Token ids are what the model read, whatever the text is.
+    ids = [np.array([1, row // 8]) for row in range(32)]
+    assert _readings(replace(two, prompt_tokens=ids))[REPEATED_PROMPTS] == Rate(0, 4)
+    assert REPEATED_PROMPTS not in _readings(replace(two, prompts=[""] * 32))
+    assert REPEATED_PROMPTS not in _readings(replace(two, prompts_are_whole=False))
+    alone = replace(two, group_ids_B=np.arange(32))
+    assert REPEATED_PROMPTS not in _readings(alone)
 
 
 def test_an_infinite_length_of_a_damaged_dump_raises_no_warning():

@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 
 from grpodoctor.frameworks.rollout_formats.base import Responses
 from grpodoctor.measure.batch import Floats, RolloutBatch
-from grpodoctor.measure.groups import EXPECTED_DUPLICATES, UNCENTRED_RATE, response_logprobs
+from grpodoctor.measure.groups import (
+    EXPECTED_DUPLICATES,
+    PROMPT_HASH,
+    REPEATED_PROMPTS,
+    UNCENTRED_RATE,
+    prompt_hashes,
+    response_logprobs,
+)
 from grpodoctor.measure.ragged import Ragged
 from grpodoctor.measure.response_table import ResponseTable, join_tables, table_readings
 from grpodoctor.measure.step import StepBatch, step_readings
@@ -137,8 +144,8 @@ def merge_parts(parts: Sequence[RankPart]) -> dict[str, Reading]:
         for name in measured.keys() & of_all.keys():
             if _OF_ALL_RESPONSES.fullmatch(name):
                 measured[name] = of_all[name]
-        if len(tables) > 1:  # a rank's own part of a group shows neither
-            for name in {EXPECTED_DUPLICATES, UNCENTRED_RATE} - of_all.keys():
+        if len(tables) > 1:  # a rank's own part of the groups shows none of these
+            for name in {EXPECTED_DUPLICATES, UNCENTRED_RATE, REPEATED_PROMPTS} - of_all.keys():
                 measured.pop(name, None)
     return {**measured, **own}
 
@@ -164,6 +171,8 @@ def _of_whole_groups(batch: RolloutBatch) -> dict[str, NDArray[Any]]:
     columns: dict[str, NDArray[Any]] = {}
     if (logprobs_B := response_logprobs(batch)) is not None:
         columns["logprob"] = logprobs_B
+    if (prompts_B := prompt_hashes(batch)) is not None:
+        columns[PROMPT_HASH] = prompts_B
     if batch.advantages_BT is None and batch.advantages_B is not None:
         columns["in_loss"] = (batch.loss_tokens_BT.sum(axis=1) > 0).astype(np.float64)
     return columns

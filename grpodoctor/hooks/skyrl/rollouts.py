@@ -73,7 +73,15 @@ def rollout_batch(
         learner_logprobs_BT=column("action_log_probs"),
         sampler_logprobs_BT=column("rollout_logprobs"),
         loss_mask_BT=None if np.array_equal(in_loss_BT, mask_BT) else in_loss_BT,
+        prompt_tokens=[np.array(ids, np.int64) for ids in output["prompt_token_ids"]],
+        prompts_are_whole=not _has_environment_tokens(in_loss_BT, mask_BT),
     )
+
+
+def _has_environment_tokens(in_loss_BT: Array, mask_BT: Array) -> bool:
+    """Whether a part of a response is not in the loss: an environment wrote it."""
+    left_out_BT = mask_BT & ~in_loss_BT
+    return bool((left_out_BT.any(axis=1) & in_loss_BT.any(axis=1)).any())
 
 
 def _left_aligned(values_BT: Array, lengths_B: Array) -> Array:

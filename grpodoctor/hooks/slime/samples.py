@@ -46,12 +46,19 @@ def rollout_batch(step: int, args: Any, samples: Sequence[Any]) -> RolloutBatch:
         truncated_B=np.array([each.status.value == "truncated" for each in samples]),
         components=_components(samples),
         sampler_logprobs_BT=_padded(logprobs, np.float32) if are_known else None,
+        prompts_are_whole=not any(map(_has_hidden_task, samples, masks)),
     )
 
 
 def _generated(sample: Any) -> list[int]:
     """The tokens after the prompt."""
     return list(sample.tokens)[len(sample.tokens) - sample.response_length :]
+
+
+def _has_hidden_task(sample: Any, mask: Sequence[int]) -> bool:
+    """Whether an image belongs to the prompt, or an environment answered the policy."""
+    has_image = bool(getattr(sample, "multimodal_inputs", None))
+    return has_image or (0 in mask and 1 in mask)
 
 
 def _groups(samples: Sequence[Any]) -> Array:

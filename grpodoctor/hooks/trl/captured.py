@@ -56,6 +56,8 @@ class Generation:
     """Whether a response that no function scored has no advantage, instead of the reward 0."""
     rewards: Rewards
     seconds: float
+    prompts_are_whole: bool = True
+    """Whether no image and no environment with a state of its own belongs to a prompt."""
 
 
 @dataclass

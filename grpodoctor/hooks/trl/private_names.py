@@ -85,6 +85,24 @@ BATCH_KEYS = (
 """Keys of the dictionary of a generated batch and of a micro-batch; those after `advantages` are
 not always there."""
 
+_IMAGES = ("image", "images")
+"""Columns of a row, and arguments of a reward function, that TRL gives to the model as images."""
+_ENVIRONMENTS = "environments"
+"""The trainer's environments, each with its own state; also an argument of reward functions."""
+_MULTIMODAL = ("pixel_values", "num_images")
+"""Keys of a generated batch that has images."""
+
+
+def has_hidden_task(*rows: Mapping[str, Any]) -> bool:
+    """Whether an image or an environment belongs to the prompts, so that equal ones may differ.
+
+    Args:
+        rows: columns of the data, arguments of a reward function, or a generated batch.
+    """
+    names = (*_IMAGES, *_MULTIMODAL, _ENVIRONMENTS)
+    return any(row.get(name) is not None for row in rows for name in names)
+
+
 _HEAD_TEMPERATURE = "temperature"
 """Variable of the fused head's forward function."""
 _HEAD_MARK = "cast_lm_head_to_fp32"

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from grpodoctor.frameworks.rollout_formats.columns import clean, text_of
 from grpodoctor.hooks.arrays import to_host
 from grpodoctor.hooks.guard import Guard
+from grpodoctor.hooks.trl.private_names import has_hidden_task
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.responses import component_name
 
@@ -34,6 +35,8 @@ class _Responses:
     prompts: list[str]
     texts: list[str]
     token_ids: list[list[int]]
+    prompts_are_whole: bool
+    """Whether no image and no environment belongs to a prompt."""
     rewards: dict[int, Array] = field(default_factory=dict)
     """By place of the function; NaN where a function returned None."""
 
@@ -88,7 +91,7 @@ class RewardCalls:
         prompts: Sequence[Any],
         completions: Sequence[Any],
         completion_ids: Sequence[Sequence[int]],
-        **__: Any,
+        **columns: Any,
     ) -> None:
         if not self._trainer.model.training:
             return
@@ -99,6 +102,7 @@ class RewardCalls:
                     [clean(text_of(each)) for each in prompts],
                     [clean(text_of(each)) for each in completions],
                     [list(each) for each in completion_ids],
+                    not has_hidden_task(columns),
                 )
             )
         values = [np.nan if each is None else float(each) for each in rewards]
@@ -138,6 +142,7 @@ def _batch(
         rewards_B=np.where(scored_B, np.nansum(rewards_BF * weights_F, axis=1), np.nan)[rows],
         texts=[texts[row] for row in rows],
         components=columns if len(columns) == len(names) else {},
+        prompts_are_whole=all(each.prompts_are_whole for each in responses),
     )
 
 

@@ -256,6 +256,7 @@ def _rollouts(
         entropy_BT=_first_pass(updates, "entropy_MT", mask_BT.shape),
         loss_mask_BT=None if np.array_equal(loss_mask_BT, mask_BT) else loss_mask_BT,
         prompt_tokens=_prompt_tokens(parts),
+        prompts_are_whole=all(part.generation.prompts_are_whole for part in parts),
     )
 
 

@@ -126,6 +126,9 @@ class TapListener(LogListener):
                 leaves_out_unscored=private_names.leaves_out_unscored(),
                 rewards=self._rewards,
                 seconds=time.perf_counter() - self._began,
+                prompts_are_whole=not private_names.has_hidden_task(
+                    batch, {"environments": getattr(trainer, "environments", None)}, *inputs[:1]
+                ),
             )
         )
         self._hook.guard.run("weight delivery", self._check_delivery, batch, self._rewards)

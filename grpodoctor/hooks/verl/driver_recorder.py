@@ -16,6 +16,7 @@ from grpodoctor.hooks.arrays import to_host
 from grpodoctor.hooks.guard import reason_of
 from grpodoctor.hooks.run_hook import RunHook, hook_options, timestamped_directory
 from grpodoctor.hooks.verl.loss_recorder import RUN_DIR
+from grpodoctor.measure.groups import PROMPT_HASH, hashes_by_group
 from grpodoctor.measure.mismatch import TokenPairs, pair_readings
 from grpodoctor.measure.response_table import ResponseTable, table_readings
 from grpodoctor.vocabulary.values import Reading
@@ -28,6 +29,8 @@ _BOUNDED = ("grpo_vectorized",)
 """Estimators that divide by the group's standard deviation, which bounds an advantage."""
 SAMPLER, LEARNER = "rollout_log_probs", "old_log_probs"
 """verl's names of the log-probabilities of the sampler, and of the learner before the update."""
+PROMPTS = "prompts"
+"""verl's name of the prompts' token ids, padded on the left to one width in a batch."""
 _log = logging.getLogger("grpodoctor")
 
 
@@ -62,7 +65,7 @@ class DriverRecorder:
         estimator: str,
         arguments: Mapping[str, Any],
         result: Any,
-        logprobs: Mapping[str, Any] | None = None,
+        held: Mapping[str, Any] | None = None,
     ) -> None:
         """After the advantages of a step: record it.
 
@@ -70,11 +73,13 @@ class DriverRecorder:
             estimator: verl's name of the estimator.
             arguments: its arguments, under verl's names.
             result: advantages and returns.
-            logprobs: `SAMPLER` and `LEARNER` as far as verl has them, shape (B, T) each.
+            held: `SAMPLER` and `LEARNER`, shape (B, T) each, and `PROMPTS`, shape (B, P), as far
+                as verl has them.
         """
         self.begin({"algorithm": {"adv_estimator": estimator}})
-        readings = advantage_readings(estimator, arguments, result[0])
-        mismatch = mismatch_of(logprobs or {}, arguments["response_mask"], self._step)
+        tensors = held or {}
+        readings = advantage_readings(estimator, arguments, result[0], tensors.get(PROMPTS))
+        mismatch = mismatch_of(tensors, arguments["response_mask"], self._step)
         if isinstance(mismatch, str):
             self.hook.missing("the mismatch of sampler and learner", mismatch)
         else:
@@ -95,7 +100,7 @@ class DriverRecorder:
 
 
 def advantage_readings(
-    estimator: str, arguments: Mapping[str, Any], advantages: Any
+    estimator: str, arguments: Mapping[str, Any], advantages: Any, prompts: Any = None
 ) -> dict[str, Reading]:
     """Readings of the rewards, lengths, groups and advantages of a batch.
 
@@ -103,6 +108,7 @@ def advantage_readings(
         estimator: verl's name of the estimator.
         arguments: the arguments of the estimator, under verl's names.
         advantages: of each token, shape (B, T).
+        prompts: token ids, shape (B, P); None if they are not the whole task.
     """
     mask_BT = to_host(arguments["response_mask"]).astype(bool)
     rewards_BT = to_host(arguments["token_level_rewards"]).astype(np.float64)
@@ -112,6 +118,11 @@ def advantage_readings(
         "group": _group_ids(arguments.get("index"), len(mask_BT)),
         "text": np.zeros(len(mask_BT), np.uint64),
     }
+    if prompts is not None and columns["group"].all() and len(prompts) == len(mask_BT):
+        prompts_BP = to_host(prompts)
+        columns[PROMPT_HASH] = hashes_by_group(
+            columns["group"], lambda row: np.ascontiguousarray(prompts_BP[row]).tobytes()
+        )
     values_B = _of_responses(to_host(advantages).astype(np.float64), mask_BT)
     if values_B is not None:
         columns["advantage"] = values_B

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import FrameType
 from typing import Any
 
 from grpodoctor.frameworks.verl.knobs import OBSERVED
-from grpodoctor.hooks.verl.driver_recorder import LEARNER, SAMPLER, driver_recorder
+from grpodoctor.hooks.verl.driver_recorder import LEARNER, PROMPTS, SAMPLER, driver_recorder
 
 _GIVEN = {"token_level_rewards", "response_mask", "config", "index"}
 """Arguments that verl's trainer gives to an estimator of any name."""
@@ -25,6 +25,10 @@ _GIVEN_BY_NAME = {"batch", "non_tensor_batch"}
 _BY_NAME = {"grpo", "gae"}
 """Estimators that the trainer treats differently although their arguments are these."""
 
+_MULTIMODAL = "multi_modal"
+"""Beginning of the names of verl's columns of images."""
+_TURNS, _ONE_EXCHANGE = "__num_turns__", 2
+"""verl's column of the number of messages of a response, the prompt included."""
 _CALLER = "compute_advantage"
 """verl's function that calls an estimator."""
 
@@ -71,7 +75,7 @@ def observed_estimator(name: str, original: Estimator) -> Estimator:
         if recorder is not None:
             guard = recorder.hook.guard
             call = guard.run("call", inspect.signature(original).bind, *args, **kwargs)
-            held = guard.run("log-probabilities", logprobs_behind, inspect.currentframe())
+            held = guard.run("batch", tensors_behind, inspect.currentframe())
             if call is not None:
                 guard.run("advantages", recorder.observe, name, call.arguments, result, held)
         return result
@@ -79,18 +83,34 @@ def observed_estimator(name: str, original: Estimator) -> Estimator:
     return estimator
 
 
-def logprobs_behind(frame: FrameType | None) -> dict[str, Any]:
-    """The log-probabilities that verl's trainer holds while it calls an estimator, by verl's names.
+def tensors_behind(frame: FrameType | None) -> dict[str, Any]:
+    """Log-probabilities and prompts that verl's trainer holds while it calls an estimator.
 
     Estimators do not receive them. They are in the batch of `compute_advantage`, in both of verl's
-    trainers; nothing there is changed.
+    trainers; nothing there is changed. Prompts are left out if they are not the whole task, because
+    the batch has images or responses of several turns.
 
     Args:
         frame: of the estimator.
+
+    Returns:
+        The tensors under verl's names.
     """
     caller = frame.f_back if frame is not None else None
     if caller is None or caller.f_code.co_name != _CALLER:
         return {}
-    batch: Any = getattr(caller.f_locals.get("data"), "batch", None)
+    data: Any = caller.f_locals.get("data")
+    batch: Any = getattr(data, "batch", None)
     names = () if batch is None else batch.keys()
-    return {name: batch[name] for name in (SAMPLER, LEARNER) if name in names}
+    wanted = [SAMPLER, LEARNER]
+    if not _has_hidden_task(getattr(data, "non_tensor_batch", None) or {}):
+        wanted.append(PROMPTS)
+    return {name: batch[name] for name in wanted if name in names}
+
+
+def _has_hidden_task(columns: Mapping[str, Any]) -> bool:
+    """Whether an image belongs to the prompts, or an environment answered the policy."""
+    if any(name.startswith(_MULTIMODAL) for name in columns):
+        return True
+    turns = columns.get(_TURNS)
+    return turns is not None and max(map(int, turns), default=0) > _ONE_EXCHANGE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import grpodoctor
+from grpodoctor.hooks.guard import Guard
+from grpodoctor.hooks.trl import private_names
+from grpodoctor.hooks.trl.reward_calls import RewardCalls
+from grpodoctor.measure.step import rollout_readings
 from grpodoctor.vocabulary.values import scalar
 from tests.hooks.trl.conftest import share_of_sevens
 from tests.samples import sampled
@@ -285,3 +290,50 @@ def test_responses_that_no_function_scored_are_left_out(make_trainer: MakeTraine
         assert "reward/component/others/mean" not in record
     findings = grpodoctor.check(attachment.run_dir).findings
     assert [each.summary for each in findings if each.code == "OPT003"] == []
+
+
+@pytest.mark.parametrize("has_taps", [True, False])
+def test_repeated_prompts_are_measured_live(
+    make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch, has_taps: bool
+) -> None:
+    """A data set whose prompts are all the same, and one with different ones."""
+    if not has_taps:
+        monkeypatch.setattr(private_names, "is_verified", lambda _: False)
+    named = {}
+    for name in ("different", "same"):
+        trainer = make_trainer(name, max_steps=7)
+        if name == "same":
+            constant = {"prompt": "12+13="}
+            trainer.train_dataset = trainer.train_dataset.map(lambda _: constant)  # noqa: B023
+        attachment = grpodoctor.attach(trainer)
+        trainer.train()
+        rates = {record["groups/repeated_prompt_rate"] for record in recorded(attachment)}
+        assert rates == {0.0 if name == "different" else 0.75}
+        report = grpodoctor.check(attachment.run_dir)
+        named[name] = [(each.code, each.severity) for each in report.findings]
+    assert ("DAT007", "warning") in named["same"]
+    assert not [code for code, _ in named["different"] if code == "DAT007"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "are_whole"),
+    [({}, True), ({"environments": [object()]}, False), ({"image": ["a picture"]}, False)],
+)
+def test_prompts_with_images_or_environments_may_be_equal(
+    columns: dict[str, Any], are_whole: bool
+) -> None:
+    trainer = SimpleNamespace(
+        reward_funcs=[share_of_sevens],
+        args=SimpleNamespace(num_generations=2),
+        model=SimpleNamespace(training=True),
+    )
+    calls = RewardCalls(trainer, Guard())
+    texts = ["77", "7", "12", "5"]
+    trainer.reward_funcs[0](
+        prompts=["1+1="] * 4, completions=texts, completion_ids=[[3]] * 4, **columns
+    )
+    batch = calls.batch(1, 0)
+    assert batch is not None
+    assert batch.prompts_are_whole == are_whole
+    assert ("groups/repeated_prompt_rate" in rollout_readings(batch)) == are_whole
+    assert private_names.has_hidden_task(columns) != are_whole

@@ -155,8 +155,9 @@ def batch(seed: int) -> Any:
     learner = -torch.rand(6, 9, generator=random)
     sampler = learner + 0.01 * torch.randn(6, 9, generator=random)
     logprobs = {"old_log_probs": learner, "rollout_log_probs": sampler}
+    prompts = torch.tensor([[0, 5, 6], [0, 5, 7]])[[0, 0, 1, 1, 1, 0]]
     return DataProto.from_dict(
-        {"token_level_rewards": rewards, "response_mask": mask, **logprobs},
+        {"token_level_rewards": rewards, "response_mask": mask, "prompts": prompts, **logprobs},
         {"uid": np.array(["b", "b", "a", "a", "a", "b"], dtype=object)},
     )
 
@@ -199,7 +200,7 @@ def advantages() -> object:
 
 
 def driver(estimator: str, resumed: str) -> object:
-    """Three steps of verl's driver with its callback, a checkpoint after the second."""
+    """Three steps of verl's driver with its callback; the second repeats a prompt, and is saved."""
     import verl
 
     without_servers()
@@ -228,6 +229,8 @@ def driver(estimator: str, resumed: str) -> object:
     rewards = []
     for number in range(step + 1, step + 4):
         data = batch(number)
+        if number == step + 2:
+            data.batch["prompts"] = data.batch["prompts"][:1].expand(6, 3)
         rewards.append(float(data.batch["token_level_rewards"].sum() / 6))
         compute_advantage(data, estimator, num_repeat=3, config=config.algorithm)
         if number == step + 2:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +16,7 @@ from grpodoctor.api import open_run
 from grpodoctor.frameworks.verl.knobs import KNOBS
 from grpodoctor.hooks.verl.driver_recorder import SUFFIX, advantage_readings, mismatch_of
 from grpodoctor.hooks.verl.loss_recorder import RUN_DIR
-from grpodoctor.hooks.verl.observed_advantage import logprobs_behind
+from grpodoctor.hooks.verl.observed_advantage import tensors_behind
 from grpodoctor.probe.run_mismatch.logged_mismatch import logged_mismatch
 from grpodoctor.vocabulary.values import scalar
 from tests.hooks.verl.test_verl_losses import drive, needs_verl, plugin
@@ -64,6 +66,7 @@ def test_the_driver_records_steps_under_verls_numbers(
     assert 0 < steps[0]["advantage/positive_rate"] < 1
     assert "advantage/bound_excess" not in steps[0]
     assert all(2e-5 < step["mismatch/kl_k3"] < 1e-4 for step in steps), "half of 0.01 squared"
+    assert [step["groups/repeated_prompt_rate"] for step in steps] == [0, 0.5, 0]
     measured = logged_mismatch(tmp_path / f"run{SUFFIX}", 3, "")
     assert measured is not None
     assert measured.steps == (resumed + 1, resumed + 2, resumed + 3)
@@ -139,8 +142,49 @@ def test_without_values_of_both_sides_the_reason_is_given(held: dict[str, Any], 
 
 
 def test_only_the_frame_of_verls_function_is_read() -> None:
-    assert logprobs_behind(None) == {}
-    assert logprobs_behind(inspect.currentframe()) == {}
+    assert tensors_behind(None) == {}
+    assert tensors_behind(inspect.currentframe()) == {}
+
+
+def test_groups_with_the_same_prompt_are_counted() -> None:
+    given = arguments(index=["a", "a", "b", "b"])
+    same = torch.tensor([[0, 5, 6]] * 4)
+    different = torch.tensor([[0, 5, 6]] * 2 + [[0, 5, 7]] * 2)
+    for prompts, repeated in ((same, 0.5), (different, 0.0)):
+        readings = advantage_readings("rloo", given, torch.ones(4, 3), prompts)
+        assert scalar(readings["groups/repeated_prompt_rate"]) == repeated
+    for unknown in (None, same[:2]):
+        readings = advantage_readings("rloo", given, torch.ones(4, 3), unknown)
+        assert "groups/repeated_prompt_rate" not in readings
+    assert "groups/repeated_prompt_rate" not in advantage_readings(
+        "rloo", arguments(), torch.ones(4, 3), same
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_known"),
+    [
+        ({}, True),
+        ({"__num_turns__": np.array([2, 2])}, True),
+        ({"__num_turns__": np.array([2, 6])}, False),
+        ({"multi_modal_inputs": np.array([{}, {}])}, False),
+    ],
+)
+def test_prompts_that_are_not_the_whole_task_are_left_out(
+    columns: dict[str, Any], is_known: bool
+) -> None:
+    batch = {"prompts": torch.zeros(2, 3), "rollout_log_probs": torch.zeros(2, 3)}
+
+    def compute_advantage(data: Any) -> dict[str, Any]:
+        assert data is not None
+        return estimator()
+
+    def estimator() -> dict[str, Any]:
+        return tensors_behind(inspect.currentframe())
+
+    held = compute_advantage(SimpleNamespace(batch=batch, non_tensor_batch=columns))
+    assert ("prompts" in held) == is_known
+    assert "rollout_log_probs" in held
 
 
 def test_only_normalized_advantages_have_a_bound() -> None:
