@@ -6,6 +6,9 @@ from statistics import fmean
 
 import pytest
 
+from grpodoctor.rules.reward.reward_collapse import RewardCollapse
+from grpodoctor.rules.shared.run_health import share_lost
+from grpodoctor.runs.series import Series
 from tests.rules.scenario import (
     Curve,
     Patient,
@@ -295,3 +298,19 @@ def test_a_log_without_the_size_of_updates_does_not_clear_them() -> None:
     sizes = ("kl/old_policy/k3", "kl/old_policy/k1", "clip/low_rate", "clip/high_rate")
     finding = run(SLOW_FALL, without=(*sizes, HELDOUT)).finding("REW002")
     assert finding.remedies[0] == "lower-learning-rate"
+
+
+def test_the_noise_of_a_long_run_is_no_loss() -> None:
+    """The more levels a run has, the further apart are its best and its worst one by chance."""
+    draw, series = random.Random(1), Series()
+    for step in range(5000):
+        series.append(step, draw.random())
+        assert step < 100 or share_lost(series) < RewardCollapse.warning_loss, step
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.2])
+def test_a_fall_in_a_long_run_is_a_loss(noise: float) -> None:
+    draw, series = random.Random(2), Series()
+    for step in range(2050):
+        series.append(step, draw.gauss(0.7 if step < 2000 else 0.05, noise))
+    assert share_lost(series) > 0.6

@@ -244,8 +244,10 @@ def share_lost(series: Series) -> float:
 
     A loss exceeds the noise if it is above four standard deviations of a reading within the latest
     ten readings, or above two and a half within the latest twenty. Both are about five standard
-    errors; choosing the best of many levels accounts for up to two of them. For a metric that also
-    takes negative values, the share is of the range between its best and worst level.
+    errors; choosing the best of many levels accounts for up to two of them. In a run of more than
+    a thousand readings chance goes further: the first bound rises, and the second one must also
+    hold within the latest forty readings. For a metric that also takes negative values, the share
+    is of the range between its best and worst level.
     """
     scale = _scale(series)
     if series.highest is None or scale <= 0:
@@ -260,10 +262,33 @@ def share_lost(series: Series) -> float:
         return 0.0  # the noise of the whole window, which takes longest, can only be larger
     if not _means_differ(series):
         return 0.0
-    noise = reading_noise(series)
-    if lost > 4 * noise:
+    noise, bound = reading_noise(series), 4.0
+    if series.readings > _LONG_RUN:
+        lost_longer = min(lost_longer, best - series.level(4 * RECENT))
+        bound += 2 * _ERROR * _further_choice(series)
+    if lost > bound * noise:
         return lost / scale
     return min(lost, lost_longer) / scale if lost_longer > 2.5 * noise else 0.0
+
+
+_ERROR = math.sqrt(math.pi / 2 / RECENT)
+"""Standard error of a median of ten readings, in noises of a reading."""
+_LONG_RUN = 1000
+"""Readings up to which the bounds of `share_lost` are calibrated. Of 20,000 uniform readings, ten
+or twenty in a row are far below the best ten by chance, but not forty."""
+
+
+def _further_choice(series: Series) -> float:
+    """Standard errors by which the best of a longer run's levels is further off by chance.
+
+    The latest level is tested at each reading, so that it is as extreme as the best one.
+    """
+    return _extreme(series.readings // RECENT) - _extreme(_LONG_RUN // RECENT)
+
+
+def _extreme(count: int) -> float:
+    """Expected largest of `count` standard normal numbers (Blom 1958)."""
+    return statistics.NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
 _USUAL_SHARE = 0.3
@@ -316,7 +341,7 @@ def selection_bias(series: Series) -> float:
     if scale <= 0 or blocks < 2:
         return 0.0
     error = reading_noise(series) * math.sqrt(math.pi / 2 / RECENT)
-    return error / scale * statistics.NormalDist().inv_cdf((blocks - 0.375) / (blocks + 0.25))
+    return error / scale * _extreme(blocks)
 
 
 @once_per_reading
