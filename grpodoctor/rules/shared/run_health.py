@@ -245,7 +245,7 @@ def share_lost(series: Series) -> float:
     A loss exceeds the noise if it is above four standard deviations of a reading within the latest
     ten readings, or above two and a half within the latest twenty. Both are about five standard
     errors; choosing the best of many levels accounts for up to two of them. In a run of more than
-    a thousand readings chance goes further: the first bound rises, and the second one must also
+    a thousand readings chance goes further: the bounds rise, and the second one must also
     hold within the latest forty readings. For a metric that also takes negative values, the share
     is of the range between its best and worst level.
     """
@@ -262,13 +262,13 @@ def share_lost(series: Series) -> float:
         return 0.0  # the noise of the whole window, which takes longest, can only be larger
     if not _means_differ(series):
         return 0.0
-    noise, bound = reading_noise(series), 4.0
+    noise, further = reading_noise(series), 0.0
     if series.readings > _LONG_RUN:
         lost_longer = min(lost_longer, best - series.level(4 * RECENT))
-        bound += 2 * _ERROR * _further_choice(series)
-    if lost > bound * noise:
+        further = _ERROR * _further_choice(series)
+    if lost > (4 + 2 * further) * noise:
         return lost / scale
-    return min(lost, lost_longer) / scale if lost_longer > 2.5 * noise else 0.0
+    return min(lost, lost_longer) / scale if lost_longer > (2.5 + further) * noise else 0.0
 
 
 _ERROR = math.sqrt(math.pi / 2 / RECENT)
