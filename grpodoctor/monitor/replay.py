@@ -18,6 +18,14 @@ from grpodoctor.runs.reading.opening import FrameworkRun, log_of, open_run
 from grpodoctor.runs.reading.read_notes import short_run_note
 from grpodoctor.runs.reading.read_options import ReadOptions
 
+_OUTCOMES = ("reward/mean", "accuracy/train")
+_SHARES_OF_GROUPS = (
+    "groups/zero_variance_rate",
+    "groups/all_correct_rate",
+    "groups/all_incorrect_rate",
+)
+"""Metrics that only a log of reinforcement learning has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -89,8 +97,10 @@ def _examine(
     examination.note_damage(run.damage, run.damaged_lines)
     if not isinstance(run, FrameworkRun):
         return examination, None
-    readings = len(examination.engine.chart.series("reward/mean"))
-    too_short = short_run_note(readings, examination.steps)
+    chart = examination.engine.chart
+    readings = max(len(chart.series(name)) for name in _OUTCOMES)
+    has_groups = any(len(chart.series(name)) for name in _SHARES_OF_GROUPS)
+    too_short = short_run_note(readings, examination.steps, has_groups=has_groups)
     examination.notes += [*run.notes, too_short] if too_short else run.notes
     examination.crash = run.follower.crash
     examination.gpus = gpus_of(run.settings)

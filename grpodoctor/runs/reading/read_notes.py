@@ -282,15 +282,24 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def short_run_note(readings: int, steps: int) -> str:
-    """Note that the run is too short: most rules compare with the run's own start."""
+def short_run_note(readings: int, steps: int, *, has_groups: bool = False) -> str:
+    """Note that the run is too short: most rules compare with the run's own start.
+
+    Args:
+        readings: of the reward, or of the accuracy.
+        steps: that were read.
+        has_groups: whether the log has shares of groups, which show that it is not supervised.
+    """
     if readings >= MIN_READINGS:
         return ""
     if not readings and steps >= MIN_READINGS:
-        return (
-            f"no reward was found in {steps} steps: this is a log of supervised training, or its "
-            "reward key needs --map KEY=reward/mean; no findings does not mean healthy"
+        why = (
+            "the shares of groups are judged without it; name its key with --map KEY=reward/mean"
+            if has_groups
+            else "this is a log of supervised training, or its reward key needs --map "
+            "KEY=reward/mean"
         )
+        return f"no reward was found in {steps} steps: {why}; no findings does not mean healthy"
     return (
         f"the reward was found at {readings} of {steps} steps: the run is too short for a verdict "
         f"(at least {MIN_READINGS} are needed); no findings does not mean healthy"
