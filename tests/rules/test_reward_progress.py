@@ -348,6 +348,45 @@ def test_noise_beyond_the_batch_is_a_warning_if_nothing_rises() -> None:
     assert (finding.severity, finding.remedies[0]) == ("warning", "larger-batch")
 
 
+def _with_penalty(level: Curve, size: float, *, once: int | None = None) -> dict[str, Curve]:
+    """Every seventh batch of 64 has one reward of -100; or all batches from `once` on."""
+
+    def is_hit(step: int) -> bool:
+        return step % 7 == 3 if once is None else once <= step < once + 9
+
+    base = level if callable(level) else (lambda _: level)
+    reward = noisy(lambda step: base(step) + size / 64 * is_hit(step), 0.02, 4, low=-9)
+    return {REWARD: reward, STD: lambda step: abs(size) / 8 if is_hit(step) else 0.4}
+
+
+def test_rare_rewards_far_outside_the_others_are_named() -> None:
+    finding = run(_with_penalty(0.5, -100.0), 100).finding("REW011")
+    assert (finding.severity, finding.remedies) == ("warning", ("recheck-reward",))
+    assert "far outside the others" in finding.summary
+    assert finding.onset_step <= 10
+    rising = run(_with_penalty(ramp(0.2, 6.0, 100), -100.0), 100).finding("REW011")
+    assert rising.severity == "info"
+    groups = _with_penalty(0.5, -100.0)
+    groups["groups/reward_std"] = groups.pop(STD)
+    assert run(groups, 100).finding("REW011").severity == "warning"
+
+
+def test_a_burst_an_ordinary_spread_and_a_solved_run_have_no_outliers() -> None:
+    solved: dict[str, Curve] = {
+        REWARD: lambda step: 0.99 if step > 30 else 0.5,
+        STD: lambda step: 0.4 if step < 30 or step % 9 == 0 else 0.001,
+    }
+    first_successes: dict[str, Curve] = {
+        REWARD: lambda step: 0.3 if step % 9 == 5 else 0.0,
+        STD: lambda step: 0.45 if step % 9 == 5 else 0.0,
+    }
+    for curves in (
+        _with_penalty(0.5, -100.0, once=60), _with_penalty(0.5, -4.0), solved, first_successes,
+    ):  # fmt: skip
+        findings = run(curves, 100).findings("REW011")
+        assert not [each for each in findings if "far outside" in each.summary]
+
+
 def test_a_small_batch_gets_the_smallest_that_would_do() -> None:
     """Eight prompts scatter by .18, which 64 of them halve and halve again."""
     curves: dict[str, Curve] = {REWARD: noisy(0.5, 0.177, 1), STD: 0.5}

@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting, cite, cite_all
+from grpodoctor.rules.base import (
+    Evidence,
+    Need,
+    Rule,
+    RuleResult,
+    Severity,
+    Sighting,
+    cite,
+    cite_all,
+)
+from grpodoctor.rules.shared.reward_outliers import RewardOutliers, reward_outliers
 from grpodoctor.rules.shared.run_health import has_improved, is_solved, reading_noise
 from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart
@@ -24,17 +34,22 @@ class NoisyReward(Rule):
         number of prompts in a batch. The finding is a warning if the noise is several times what
         the batch explains and the reward has not risen. It is `info`, with the smallest batch that
         would do, if the batch is too small to show progress, and if the noise is twice what the
-        spread within groups and between the prompts of a batch explains.
+        spread within groups and between the prompts of a batch explains. Batches whose spread is
+        ten times the usual one have single rewards far outside the others, such as -100 among 0
+        and 1: several of them are a warning if the reward has not risen.
 
     Why it matters:
         The mean of a batch scatters by at most the spread of rewards divided by the square root of
         the number of prompts. Noise beyond that comes from elsewhere: a reward model or judge that
         changes from step to step, prompts sorted by difficulty, or an environment that fails now
-        and then. Noise within it hides progress, and makes the gradient as noisy.
+        and then. Noise within it hides progress, and makes the gradient as noisy. A reward far
+        outside the others decides the advantages of its group and hides the differences of the
+        other responses.
 
     Evidence it needs:
-        `reward/mean` and `reward/std`. Optional: the number of prompts of a batch, from the config,
-        `groups/reward_std` and `groups/size`.
+        `reward/mean` and `reward/std`; rewards far outside the others also show in
+        `groups/reward_std`. Optional: the number of prompts of a batch, from the config, and
+        `groups/size`.
 
     Remedies:
         If the groups explain less than half of the noise, check whether a batch contains different
@@ -53,7 +68,7 @@ class NoisyReward(Rule):
     name: ClassVar[str] = "noisy-reward"
     condition: ClassVar[Condition] = "noisy-reward"
     summary: ClassVar[str] = "The reward varies from step to step more than the batch explains."
-    inputs: ClassVar[tuple[Need, ...]] = (_REWARD, _STD)
+    inputs: ClassVar[tuple[Need, ...]] = (_REWARD, (_STD, _GROUP_STD))
     remedies: ClassVar[tuple[str, ...]] = ("larger-batch", "recheck-reward")
     references: ClassVar[tuple[str, ...]] = ("arXiv 1812.06162",)
     persistence: ClassVar[int] = 2
@@ -81,8 +96,10 @@ class NoisyReward(Rule):
         series = chart.series(_REWARD)
         if len(series) < self.min_readings or is_solved(chart):
             return None
+        if (outliers := reward_outliers(chart)) is not None:
+            return self._judge_outliers(chart, outliers)
         spread = chart.series(_STD).level(WINDOW)
-        if not spread > 0:
+        if not spread > 0:  # also where only the spread of the groups is logged
             return None
         noise = reading_noise(series)
         prompts = chart.knobs.get("prompts_per_batch")
@@ -117,6 +134,17 @@ class NoisyReward(Rule):
         variance = min(within**2 * size / (size - 1), spread**2)
         between = spread**2 - variance
         return math.sqrt(variance / (size * prompts) + between / prompts)
+
+    def _judge_outliers(self, chart: Chart, found: RewardOutliers) -> Sighting:
+        text = (
+            f"{found.batches} of {found.readings} batches have rewards far outside the others: "
+            f"their standard deviation reaches {found.largest:.2g}, usually {found.usual:.2g}."
+        )
+        severity: Severity = "warning" if outcome_has_risen(chart) is False else "info"
+        evidence = (cite(chart, found.spread, found.usual), cite(chart, _REWARD))
+        return Sighting(
+            severity, text, evidence, ("recheck-reward",), find_onset=lambda: found.first_step
+        )
 
     def _judge_excess(self, chart: Chart, noise: float, explained: float) -> Sighting:
         text = f"The mean reward varies by {noise:.2g} per step; the batch explains {explained:.2g}"
