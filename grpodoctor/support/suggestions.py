@@ -16,12 +16,17 @@ _MOST_RANKED = 10
 
 
 def near_names(name: str, known: Iterable[str], similarity: float = _CLOSE) -> list[str]:
-    """Return at most three known names similar to a mistyped one, most similar first."""
+    """Return at most three known names similar to a mistyped one, most similar first.
+
+    Names that begin with all of it as a part come before those: `mis` is short for `mis_token`.
+    """
     known = list(known)
     by_folded = {candidate.lower().replace("_", "-"): candidate for candidate in reversed(known)}
     folded = name.strip().lower().replace("_", "-")
     near = difflib.get_close_matches(folded, by_folded, n=_MOST_RANKED, cutoff=similarity)
     near.sort(key=lambda candidate: sorted(candidate) != sorted(folded))  # swapped letters first
+    longer = [candidate for candidate in by_folded if candidate.startswith(f"{folded}-")]
+    near = list(dict.fromkeys([*sorted(longer), *near])) if folded else near
     return [by_folded[candidate] for candidate in near[:_MOST_NAMED]]
 
 

@@ -30,7 +30,7 @@ class RepeatedPrompts(Rule):
         the answers to these few.
 
     Evidence it needs:
-        `groups/repeated_prompt_rate`, from a live hook (TRL, ms-swift, verl, SkyRL, slime, your own
+        `groups/repeated_prompt_rate`, from a live hook (TRL, verl, SkyRL, slime, your own
         loop), from a rollout dump whose groups have ids of their own, or from TRL's completions
         with their advantages. A hook does not measure it if images or environments belong to the
         prompts, because equal prompts may then pose different tasks.
