@@ -180,6 +180,21 @@ def test_growth_is_found_against_the_own_start() -> None:
     assert good.findings("MIS004") == []
 
 
+def test_growth_in_an_agentic_run_names_the_loss_mask() -> None:
+    kl, without = "mismatch/kl_k3", (MEAN, "mismatch/logprob_diff_mean")
+    growing: dict[str, Curve] = {kl: noisy(ramp(0.010, 0.031, 60, begin=10), 0.0005, 1)}
+    for more, is_named in (
+        ({"environment/turns_mean": 3.0}, True),
+        ({"tools/calls_per_response": 0.8}, True),
+        ({"environment/turns_mean": 1.0}, False),
+        ({"environment/turns_mean": 3.0, "optimizer/environment_token_rate": 0.0}, False),
+    ):
+        finding = run({**growing, **more}, without=without, count=90).finding("MIS004")
+        assert ("the loss includes tool output" in finding.summary) == is_named
+        assert ("mask-environment-tokens" in (finding.remedies or ())) == is_named
+        assert finding.remedies[0] == "sync-sampler"
+
+
 def test_growth_below_the_noise_of_engines_is_quiet() -> None:
     assert run({MEAN: noisy(ramp(0.0002, 0.002, 40), 0.0001, 1)}).findings("MIS004") == []
 

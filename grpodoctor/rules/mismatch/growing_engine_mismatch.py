@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
 from grpodoctor.rules.shared.mismatch_levels import (
     GROWTH_FACTOR,
     MIN_READINGS,
@@ -12,8 +12,13 @@ from grpodoctor.rules.shared.mismatch_levels import (
     ORDINARY,
     grown_mismatch,
 )
+from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
+
+_FOREIGN = "optimizer/environment_token_rate"
+_EXCHANGES = {"environment/turns_mean": 1.5, "tools/calls_per_response": 0.1}
+"""Metrics of agentic runs, and the level from which most batches have tokens of an environment."""
 
 
 class GrowingEngineMismatch(Rule):
@@ -37,7 +42,9 @@ class GrowingEngineMismatch(Rule):
         quantized, quantize more finely (per channel or block instead of per tensor).
 
     When it is wrong:
-        Tokens with medium probability differ most, so a policy with rising entropy shows more
+        Tokens of tools or an environment in the loss show the same growth as the policy calls them
+        more often; if the run has any and the loss mask is not recorded, the text says so. Tokens
+        with medium probability differ most, so a policy with rising entropy shows more
         mismatch. A sampler that is synced every few steps shows a sawtooth; the rule uses its
         median.
 
@@ -71,4 +78,21 @@ class GrowingEngineMismatch(Rule):
             return None
         start, now, name = grown.start, grown.now, grown.metric
         text = f"The sampler-learner mismatch grew from {start:.2g} to {now:.2g} ({name})."
-        return Sighting("warning", text, (cite(chart, name, start),))
+        evidence = (cite(chart, name, start),)
+        if not self._may_include_environment(chart):
+            return Sighting("warning", text, evidence)
+        text = f"{text[:-1]}; or the loss includes tool output."
+        remedies = (*self.remedies, "mask-environment-tokens")
+        return Sighting("warning", text, (*evidence, *cite_all(chart, *_EXCHANGES)), remedies)
+
+    def _may_include_environment(self, chart: Chart) -> bool:
+        """Whether tools or an environment answer, and nothing shows that their tokens are masked.
+
+        The sampler gives no log-probability to such tokens, or another one than the learner.
+        """
+        if len(chart.series(_FOREIGN)):
+            return False  # measured, see DAT001
+        return any(
+            chart.is_fresh(name) and chart.series(name).level(RECENT) >= least
+            for name, least in _EXCHANGES.items()
+        )
