@@ -22,6 +22,10 @@ _MIN_LETTERS = 60
 _CUT_END = re.compile(r"[^\W_]\s*$|[,;(\-\u2013]\s*$")
 """A letter, a digit or an opening sign at the end: neither a full stop nor a bracket."""
 _DIGITS = re.compile(r"\d+")
+_MIN_CUT = 20
+"""Letters of a prompt that is cut within a word, which a shorter one is by its construction."""
+_LAST_WORD = re.compile(r"[^\W\d_]+$")
+_WORDS = re.compile(r"[^\W\d_]+(?=[^\w])")
 _END, _REACH = 12, 80
 """Letters at the end of a cut prompt, and how far from the end another prompt may have them."""
 _MIN_ROWS = 20
@@ -44,7 +48,8 @@ class TruncatedPrompts(Check):
         within a sentence, or begin within one, while the shorter prompts do not. If all prompts
         have this length, their sentences must be of different lengths: the prompts of a generator
         have the same number of words by construction. Also nearly all prompts of one length, if
-        the letters at the end of most of them stand within others, with something behind them.
+        the letters at the end of most of them stand within others, with something behind them; and
+        prompts of one length, not the greatest one, that end within a word.
         Marks such as [truncated] are also reported.
 
     Why it matters:
@@ -72,6 +77,11 @@ class TruncatedPrompts(Check):
     """Share of these prompts that end within a sentence; some cuts meet a full stop."""
     min_same_length: ClassVar[float] = 0.9
     """Share of the prompts that a limit below the length of all prompts cuts to one length."""
+    min_word_share: ClassVar[float] = 0.4
+    """Share of the prompts of one length that end within a word: most letters of a text are
+    followed by another one of the same word, but some beginnings are words as well."""
+    max_stray_share: ClassVar[float] = 0.02
+    """Share of the other prompts that may seem to: typing errors and rare short words."""
     max_other_share: ClassVar[float] = 0.2
     """Share of the shorter prompts that may end in this way: another style of writing."""
     max_same_layout: ClassVar[float] = 0.5
@@ -87,7 +97,33 @@ class TruncatedPrompts(Check):
         marked = [row for row, text in zip(rows, texts, strict=True) if _MARKS.search(text)]
         if len(marked) >= self.min_pile:
             return (self._finding(marked, rows, "are marked as truncated"),)
-        return (*self._piles(context, rows, texts), *self._of_one_length(context, rows))[:1]
+        return (
+            *self._piles(context, rows, texts),
+            *self._of_one_length(context, rows),
+            *self._within_words(rows, texts),
+        )[:1]
+
+    def _within_words(
+        self, rows: Sequence[PromptRow], texts: Sequence[str]
+    ) -> Iterator[CheckFinding]:
+        """Texts of one length end within a word; others are longer, as from another source."""
+        cut = cut_within_a_word(texts)
+        lengths = Counter(len(text) for text, is_cut in zip(texts, cut, strict=True) if is_cut)
+        if not lengths:
+            return
+        length, count = lengths.most_common(1)[0]
+        pile = [at for at, text in enumerate(texts) if len(text) == length]
+        others = sum(cut) - count
+        if (
+            count < max(self.min_pile, self.min_pile_share * len(rows))
+            or length < _MIN_CUT
+            or count < self.min_word_share * len(pile)
+            or others > self.max_stray_share * (len(texts) - len(pile))
+            or sum(_is_cut_at_end(texts[at]) for at in pile) < self.min_same_length * len(pile)
+        ):
+            return
+        problem = f"end at {length} characters, many of them within a word: they were cut"
+        yield self._finding([rows[at] for at in pile], rows, problem)
 
     def _of_one_length(
         self, context: PreflightContext, rows: Sequence[PromptRow]
@@ -156,6 +192,17 @@ class TruncatedPrompts(Check):
             tuple(f"{row.location}: …{row.prompt[-60:]!r}" for row in cut[:_SHOWN]),
             {"share": share},
         )
+
+
+def cut_within_a_word(texts: Sequence[str]) -> list[bool]:
+    """Whether each text ends with the beginning of a word that other texts have, but never alone.
+
+    A word that stands within a text, with something behind it, is a whole one.
+    """
+    whole = {word for text in texts for word in _WORDS.findall(text)}
+    beginnings = {word[:size] for word in whole for size in range(1, len(word))}
+    ends = (match.group() if (match := _LAST_WORD.search(text)) else "" for text in texts)
+    return [end not in whole and end in beginnings for end in ends]
 
 
 def _lengths(context: PreflightContext, texts: Sequence[str]) -> dict[str, NDArray[np.int_]]:
