@@ -17,7 +17,8 @@ from grpodoctor.preflight.results.check_results import CheckFinding
 
 def _questions(count: int, seed: int) -> list[str]:
     rng = random.Random(seed)
-    names, things = ["Ann", "Bob", "Cleo", "Dan", "Eve"], ["apples", "pens", "coins", "books"]
+    names = ["Ann", "Bartholomew", "Cleopatra", "Daniel", "Eve"]
+    things = ["apples", "pens", "watermelons", "postcards"]
     return [
         (
             f"{rng.choice(names)} has {rng.randint(3, 60)} {thing} and {rng.choice(names)} gives "

@@ -77,7 +77,7 @@ class TruncatedPrompts(Check):
     """Share of these prompts that end within a sentence; some cuts meet a full stop."""
     min_same_length: ClassVar[float] = 0.9
     """Share of the prompts that a limit below the length of all prompts cuts to one length."""
-    min_word_share: ClassVar[float] = 0.4
+    min_word_share: ClassVar[float] = 0.3
     """Share of the prompts of one length that end within a word: most letters of a text are
     followed by another one of the same word, but some beginnings are words as well."""
     max_stray_share: ClassVar[float] = 0.02
@@ -119,7 +119,7 @@ class TruncatedPrompts(Check):
             or length < _MIN_CUT
             or count < self.min_word_share * len(pile)
             or others > self.max_stray_share * (len(texts) - len(pile))
-            or sum(_is_cut_at_end(texts[at]) for at in pile) < self.min_same_length * len(pile)
+            or sum(_is_cut_at_end(texts[at]) for at in pile) < self.min_cut_share * len(pile)
         ):
             return
         problem = f"end at {length} characters, many of them within a word: they were cut"
