@@ -1,20 +1,34 @@
-"""What the README quotes of a command's output is what the command prints."""
+"""What README and docs quote of a command's output is what the command prints."""
 
 import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
-def test_the_quoted_report_is_the_beginning_of_what_the_example_prints() -> None:
+@pytest.mark.parametrize(
+    ("page", "example", "beginning"),
+    [
+        ("README.md", "check_trl_run.sh", "SICK "),
+        ("docs/check.md", "check_trl_run.sh", "SICK "),
+        ("docs/preflight.md", "preflight.sh", "1 critical "),
+    ],
+)
+def test_the_quoted_report_is_the_beginning_of_what_the_example_prints(
+    page: str, example: str, beginning: str
+) -> None:
     printed = subprocess.run(
-        ["/bin/bash", str(ROOT / "examples" / "check_trl_run.sh")],
-        capture_output=True, text=True, timeout=120, check=True, env={"PATH": "/usr/bin:/bin"},
+        ["/bin/bash", str(ROOT / "examples" / example)],
+        capture_output=True, text=True, timeout=120, check=True,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
     ).stdout  # fmt: skip
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    quoted = next(block for block in readme.split("```\n") if block.startswith("SICK "))
-    assert printed.startswith(quoted)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    quoted = next(block for block in text.split("```\n") if block.startswith(beginning))
+    facts = re.compile(r" · \d+ s$", re.MULTILINE)  # the time that it took
+    assert facts.sub("", printed).startswith(facts.sub("", quoted))
 
 
 def test_the_single_causes_of_the_probe_are_those_of_its_table() -> None:

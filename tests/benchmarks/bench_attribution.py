@@ -1,9 +1,9 @@
 """Planted causes against named ones: engines that differ in one known way, and what is found.
 
-Prints the table of docs/attribution-results.md. `python -m tests.benchmarks attribution` runs all
-plants; `python tests/benchmarks/bench_attribution.py NAME …` those whose names begin so. vLLM's are
-left out where `.venv-vllm` is missing. Environment: `GRPODOCTOR_BENCH_LAB` keeps the answers of the
-engines in a folder, so that another run goes on.
+Prints a row per pair; docs/attribution-results.md counts them by cause. `python -m
+tests.benchmarks attribution` runs all plants; `python tests/benchmarks/bench_attribution.py NAME …`
+those whose names begin so. vLLM's are left out where `.venv-vllm` is missing. Environment:
+`GRPODOCTOR_BENCH_LAB` keeps the answers of the engines in a folder, so that another run goes on.
 """
 
 from __future__ import annotations

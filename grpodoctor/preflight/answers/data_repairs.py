@@ -305,7 +305,7 @@ _REPAIRS: tuple[Change, ...] = (
      f"{_CODE} Write json.dumps(value), not str(value)."),
     (html.unescape, "holds HTML entities", "Unescape the HTML of the source."),
     (final_answer, "holds whole solutions, and only their final answer earns a reward",
-     "Extract the final answer when the data is loaded, for example the content of the last box."),
+     "Extract the final answer when the data is loaded, such as the text after #### or in a box."),
     (str.strip, "has white space around the answers", "Strip the answers."),
 )  # fmt: skip
 """Changes of a column that an error of the data makes necessary."""

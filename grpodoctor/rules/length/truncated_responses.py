@@ -49,48 +49,60 @@ class TruncatedResponses(Rule):
     """The length limit truncates many responses.
 
     What it sees:
-        The share of responses that end at the length limit instead of by themselves: high, or grown
-        several times since the start of the run. The finding is critical if nearly all are
-        truncated. It ends while the share falls over the whole run and the reward rises: the policy
-        learns to answer within the limit. Where the prompts are solved all the same, it is a note:
-        the answer comes before the limit. A tenth or more in all parts of the run is a note too, or
-        a twentieth if the mean length is half of the limit, which cuts ordinary responses then.
-        So is a growing share below a fifth while the held-out outcome rose and is at its best; once
-        it grows no more, an earlier warning ends. One up to .8 is a note if the training outcome
-        fell meanwhile: its prompts became too hard.
-        Shares of truncated and of correct responses that exceed 1 together show that some truncated
-        ones earned the reward: a note, or a warning if they are a tenth of all responses and the
-        held-out accuracy is low.
-        A longest response that has one length in every batch since a step, three quarters or less
-        of the earlier ones, shows a lowered limit where the outcome fell at once: a warning until
-        the outcome is back.
+        The share of responses that end at the length limit instead of by themselves. It is a
+        finding if it is high, or has grown several times since the start of the run, and critical
+        if nearly all responses are truncated. It ends while the share falls over the whole run and
+        the reward rises: the policy learns to answer within the limit.
+
+        The finding is only a note if
+
+        - the prompts are solved all the same, since the answer comes before the limit;
+        - a tenth or more is truncated in all parts of the run, or a twentieth if the mean length
+          is half of the limit;
+        - the share grows, but is below a fifth, and held-out accuracy rose and is at its best;
+        - the share is below .8, and the accuracy on the training prompts fell meanwhile: the
+          prompts became too hard.
+
+        Two other signs:
+
+        - Truncated and correct responses together are more than all responses, so some truncated
+          ones earned the reward. This is a note, or a warning if they are a tenth of all responses
+          and held-out accuracy is low.
+        - The longest response has the same length in every batch since a step, and at most three
+          quarters of the earlier one: the limit was lowered. This is a warning if accuracy or
+          reward fell at once, until it is back.
+
         In a run of fewer than 40 readings, the latest three count: a share far above its lowest
-        level while the outcome falls; see REW015.
+        level while accuracy or reward falls; see REW015.
 
     Why it matters:
         A response that is truncated before its answer is graded as incorrect even if its reasoning
         is right, so the reward depends on length instead of correctness. If nearly all responses
-        are truncated, the policy can learn nothing else. A growing share means that the policy
-        drifts toward rambling, even while the reward still rises: in a public run the share climbed
-        from .002 to .2 in 200 steps, and the held-out evaluation stopped improving on the way.
+        are truncated, the policy can learn nothing else.
+
+        A growing share means that responses grow without need, even while the reward still rises.
+        In a public run the share climbed from .002 to .2 in 200 steps, and the held-out evaluation
+        stopped improving on the way.
 
     Evidence it needs:
         `length/truncated_rate`. Optional: `length/mean`, `reward/truncated`, and `accuracy/train`
         or `reward/mean`.
 
     Remedies:
-        Raise the limit if memory allows. Otherwise leave truncated responses out of the loss, or
-        punish length gradually before the limit. Masking removes the pressure to be brief, so watch
-        the share; it is not offered where hardly any response is complete. Where truncated
-        responses earn the reward, read some of them: the answer precedes the limit, or the verifier
+        Read some truncated responses first. If they reason soundly to the end, raise the limit if
+        memory allows. If they loop or pad, punish length gradually before the limit, or leave
+        truncated responses out of the loss. Leaving them out removes the pressure to be brief, so
+        watch the share; it is not offered where hardly any response is complete.
+
+        Where truncated responses earn the reward, the answer precedes the limit, or the verifier
         accepts what it cannot parse.
 
     When it is wrong:
-        This is the only rule that detects a reward for length, and it does so only once responses
-        reach the limit: after 90 steps in small runs, and never if they stay below it. A limit that
-        is short on purpose, to teach brevity, truncates many responses at first. Frameworks that
-        know only one end token count a response that ends with another end token as truncated. Some
-        count the longest response of each batch as truncated.
+        - A limit that is short on purpose, to teach brevity, truncates many responses at first.
+        - Frameworks that know only one end token count a response that ends with another end token
+          as truncated. Some count the longest response of each batch as truncated.
+        - A reward for length is seen only once responses reach the limit: after 90 steps in small
+          runs, and never if they stay below it.
 
     References:
         DAPO, arXiv 2503.14476, section 3.4; TRL pull request 7039 on several end tokens.
@@ -161,7 +173,7 @@ class TruncatedResponses(Rule):
     """Share of all responses that are truncated and rewarded from which held-out accuracy that is
     far below that of the training is their effect."""
     min_lasting_readings: int = 40
-    """Readings for that."""
+    """Readings before this lasting share is judged."""
     grave_share: float = 0.8
     """Share that needs fewer readings: no healthy run begins there."""
     min_endless_readings: int = 20

@@ -46,23 +46,27 @@ class ImportanceRatioNotOne(Rule):
     """Importance ratios differ from 1 before the first update of a batch.
 
     What it sees:
-        Ratios that differ from 1 while learner and old policy should have the same parameters.
-        Healthy runs have none. The severity depends on how far the two policies differ. Where such
-        ratios are not counted: a mean ratio that is not 1 from the first steps on. For tokens that
-        the old policy sampled, the expected ratio is exactly 1, however far the updates moved the
-        learner.
+        Importance ratios (probability by the learner, divided by that of the old policy) before the
+        first update of a batch. Both policies have the same weights then, so each ratio is 1. The
+        severity depends on how far the two policies differ.
 
-        A clip fraction that is high from the first step on, and stays, is a sign as well, if the
-        first step also has a distance to the reference or to the sampler: nothing was learned yet,
-        so the log-probabilities of one policy were computed twice and differ. It is a note, or a
-        warning in a run whose outcome has not risen, if the distance is one to the reference, or a
-        mismatch that does harm. Without such a distance, it is a note if the clipped share is a
-        tenth of the entropy or more and the entropy stays as it was: updates that large would have
-        changed it. That is a warning if the outcome has not risen. Clip fractions of whole
-        responses (GSPO) do not count.
+        Two other signs, where such ratios are not logged:
+
+        - A mean ratio that is not 1 from the first steps on. For tokens that the old policy
+          sampled, the expected ratio is 1, however far the updates moved the learner.
+        - A clip fraction that is high from the first step on, and stays. Nothing was learned in the
+          first step, so the log-probabilities of one policy were computed twice and differ.
+
+        A clip fraction is judged by what else the first step shows:
+
+        - A distance to the reference, or a harmful one to the sampler: a note, or a warning if
+          accuracy or reward has not risen.
+        - No such distance, but the clipped share is at least a tenth of the entropy, and the
+          entropy stays as it was: the same. Updates that large would have changed the entropy.
+        - Clip fractions of whole responses (GSPO) do not count.
 
     Why it matters:
-        The old log-probabilities are not the learner's. Usually they are the sampler's: the ratio
+        The old log-probabilities are not the learner's. Usually they are the sampler's. The ratio
         then contains the difference between two engines, and the clip drops the wrong tokens. This
         alone takes small runs with a quantized sampler from an accuracy of .4 to .1 in twenty
         steps, with every seed. The same difference is harmless once the ratio uses the learner's
@@ -77,15 +81,16 @@ class ImportanceRatioNotOne(Rule):
         from the ratio, by truncated importance sampling.
 
     When it is wrong:
-        Some frameworks skip the recomputation on purpose where the engines agree; with a small
-        difference the finding is `info`. If the learner does recompute them and the ratio still
-        differs from 1, the cause is a different micro-batch size, padding, dropout, a copy of the
-        model that is not refreshed, or an off-by-one in the recording; a tenth of the tokens is a
-        warning then, however well sampler and learner agree. A sampler that cuts the tail of the
-        distribution (top-p) can lower a mean ratio by the share that it cuts, if its
-        log-probabilities are the old ones. A run that continues from a checkpoint, with the first
-        model as its reference, has a distance to it in its first step; many updates per batch then
-        clip tokens without a fault.
+        - Some frameworks skip the recomputation on purpose where the engines agree. With a small
+          difference the finding is `info`.
+        - The learner does recompute them, and the ratio still differs from 1: the cause is another
+          micro-batch size, padding, dropout, a copy of the model that is not refreshed, or an
+          off-by-one in the recording. A tenth of the tokens is a warning then, however well sampler
+          and learner agree.
+        - A sampler that cuts the tail of the distribution (top-p) can lower a mean ratio by the
+          share that it cuts, if its log-probabilities are the old ones.
+        - A run that continues from a checkpoint, with the first model as its reference, has a
+          distance to it in its first step. Many updates per batch then clip tokens without a fault.
 
     References:
         Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training;
@@ -125,9 +130,9 @@ class ImportanceRatioNotOne(Rule):
     min_clipped: float = 0.01
     """Clip fraction of the first steps; healthy runs stay below it, and begin lower."""
     lasting_share: float = 0.1
-    """Part of it that is left: the fraction falls with the entropy and with the share of groups
-    that vary, and not with the updates. Where both are a third of what they were, a ninth is
-    left."""
+    """Part of this clip fraction that must remain: it falls with the entropy and with the share of
+    groups that vary, and not with the updates. Where both are a third of what they were, a ninth
+    is left."""
     still_entropy: float = 0.15
     """Part of the entropy that the first ten steps may change. Updates that move so many tokens out
     of the trust region change most of it: see OPT006."""
@@ -137,10 +142,10 @@ class ImportanceRatioNotOne(Rule):
     still_clipped: float = 0.04
     """Clipped tokens per nat of entropy that are left, as groups that vary become fewer."""
     min_clip_readings: int = 20
-    """Readings of it: those of the level that is compared with its first ones."""
+    """Readings of the clip fraction, to compare its level with the first ones."""
     min_flat_readings: int = 50
-    """Readings after which an outcome that has not risen makes it a warning: half of the window in
-    which REW001 looks for a rise."""
+    """Readings after which accuracy or reward that has not risen makes it a warning: half of the
+    window in which REW001 looks for a rise."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Take the share of ratios that differ from 1, then how far the policies differ."""

@@ -1,4 +1,4 @@
-"""Known kinds are tried on top of each other before generic edits; see docs/attribution.md."""
+"""Known kinds are tried before generic edits, on top of each other (docs/attribution-method.md)."""
 
 from __future__ import annotations
 

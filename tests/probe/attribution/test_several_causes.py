@@ -1,4 +1,4 @@
-"""Several causes of one gap; see docs/attribution.md, steps 5 to 10."""
+"""Several causes of one gap; see docs/attribution-method.md, steps 5 to 10."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits that imitate a part of a gap are withdrawn; see docs/attribution.md, step 8."""
+"""Edits that imitate a part of a gap are withdrawn; see docs/attribution-method.md, step 10."""
 
 from __future__ import annotations
 

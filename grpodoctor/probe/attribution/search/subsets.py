@@ -141,11 +141,11 @@ def _properties(tokens: Tokens, off_B: Flags) -> Iterator[tuple[str, Flags]]:
         yield f"sample {sample} of every prompt", tokens.sample_B == sample
     yield "responses without an end token", ~tokens.ended_B
     for values_B, words in (
-        (tokens.prompt_lengths_B, f"{LONG_PROMPTS} {{}} tokens"),
-        (tokens.lengths_B, "responses of more than {} tokens"),
+        (tokens.prompt_lengths_B, f"{LONG_PROMPTS} {{}} {{}}"),
+        (tokens.lengths_B, "responses of more than {} {}"),
     ):
         most = _cut(values_B, off_B)
-        yield words.format(most), values_B > most
+        yield words.format(most, "token" if most == 1 else "tokens"), values_B > most
     for every in range(2, _MOST_EVERY + 1):
         for first in range(every):
             words = f"the responses to every {_nth(every)} prompt, from number {first}"
