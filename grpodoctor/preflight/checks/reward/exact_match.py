@@ -447,7 +447,7 @@ def _lost_share(
 
 def _variant(answers: ReferenceAnswers, index: int, variant: Variant) -> str | None:
     """A correct answer in another spelling; None if it has none."""
-    prompt = answers.rows[index].prompt
+    prompt = "\n".join(answers.rows[index].texts())
     return variant_of(variant, answers.answer_format, answers.answers[index], prompt)
 
 
@@ -460,7 +460,10 @@ def _unasked_kinds(rows: Sequence[PromptRow], answers: ReferenceAnswers) -> froz
         numbers > len(answers.answers) / 2  # names and years, not quantities, are asked for
         and _most(rows, lambda text: _asks_for_quantity(_FORMULA.sub(r"\1", text)))
     )
-    if not quantities or _most(rows, lambda text: bool(_NUMBER_ONLY.search(text))):
+    shown = _bare_number_in(answers.answer_format)
+    if not quantities or _most(
+        rows, lambda text: bool(_NUMBER_ONLY.search(text) or (shown and shown.search(text)))
+    ):
         unasked.add("a unit")
     is_object = not answers.answer_format.strip().startswith("{answer}")
     if _most(rows, lambda text: bool(_ANSWER_ONLY.search(text))) or (
@@ -470,6 +473,19 @@ def _unasked_kinds(rows: Sequence[PromptRow], answers: ReferenceAnswers) -> froz
     if _most(rows, lambda text: bool(_DECIMALS.search(text))):
         unasked.add(WITHOUT_DECIMALS)
     return frozenset(unasked)
+
+
+def _bare_number_in(form: str) -> re.Pattern[str] | None:
+    """An example of the answer's format with a number alone; None if nothing encloses the answer.
+
+    A model writes the unit or leaves it out as the example in its prompt does.
+    """
+    before, _, after = form.partition("{answer}")
+    opening, closing = before.rpartition("\n")[2].rpartition(" ")[2], re.split(r"\s", after)[0]
+    if not opening.strip() or not closing.strip("."):
+        return None
+    number = r"\$?-?\d[\d.,]*"
+    return re.compile(re.escape(opening) + number + re.escape(closing.rstrip(".")))
 
 
 def _asks_for_quantity(text: str) -> bool:

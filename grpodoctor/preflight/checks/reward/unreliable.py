@@ -6,6 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
+from grpodoctor.preflight.answers.batch_relations import (
+    changed_by_batch,
+    changes_without_columns,
+)
 from grpodoctor.preflight.answers.constructed_answers import (
     answer_formats,
     format_answer,
@@ -92,6 +96,8 @@ class UnreliableReward(Check):
             return REQUIRES_REWARD
         if not context.rows:
             return SkippedCheck("no prompts were given", "add --prompts")
+        if removed := tuple(_removed_columns(context, context.reward)):
+            return removed
         failures = tuple(_failures(context, context.reward))
         judged = tuple(_judge(context.reward, context.rows))
         if failures:  # perhaps because the judge's server does not run yet
@@ -108,6 +114,8 @@ class UnreliableReward(Check):
         if answers is None:
             yield from _order(context.reward, context.rows)
             return
+        if answers.threshold is None:
+            yield from _batches(context.reward, answers.rows)
         texts = [
             format_answer(
                 answers.answer_format,
@@ -262,6 +270,9 @@ def _order(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFindi
             figures={"share": reversed_order / total},
         )
         return
+    if in_batches := [*_batches(reward, rows)]:
+        yield from in_batches
+        return
     changed, total = changed_rewards(reward, free) if free else (0, 0)
     if changed:
         yield CheckFinding(
@@ -270,6 +281,39 @@ def _order(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFindi
             "scored first: it remembers earlier calls, or is random.",
             ("Remove global state; the key of a cache must contain the response, too.",),
             figures={"share": changed / total},
+        )
+
+
+def _removed_columns(context: PreflightContext, reward: UserReward) -> Iterator[CheckFinding]:
+    """Columns that the function reads and that the config removes before it is called."""
+    if context.run_config.get("removes_columns") is not True:
+        return
+    read = [
+        name
+        for name in dict.fromkeys((*reward.parameters, *reward.keywords))
+        if any(name in row.columns and name != row.prompt_column for row in context.rows)
+    ]
+    if read and changes_without_columns(reward, context.rows):
+        yield CheckFinding(
+            "critical",
+            "The config removes the columns that the reward function reads: "
+            f"{', '.join(map(repr, read))}.",
+            ("Set remove_unused_columns to false, which is TRL's default.",),
+        )
+
+
+def _batches(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Rewards that depend on the other responses of the batch, whatever is right."""
+    if found := changed_by_batch(reward, rows):
+        yield CheckFinding(
+            "warning",
+            f"{found.changed} of {found.total} rewards change by up to {found.largest:.3g} if the "
+            f"batch holds {found.batches}.",
+            (
+                "Score each response on its own scale: do not divide by the batch's largest reward "
+                "or subtract its mean. The trainer compares the responses of a group itself.",
+            ),
+            figures={"largest": found.largest},
         )
 
 
