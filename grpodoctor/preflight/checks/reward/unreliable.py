@@ -64,7 +64,7 @@ class UnreliableReward(Check):
 
         If the function calls a judge model through a client library, or through a helper of its
         module with such a name, the judge is replaced: by replies with scores, and by a refusal,
-        which must not earn as much as a good score.
+        which must not earn a good score or half of one.
 
     Why it matters:
         A model writes such responses sooner or later, and a reward function that raises an
@@ -244,10 +244,14 @@ class UnreliableReward(Check):
 def _judge(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
     """A judge's reply without a score that is paid like a good one."""
     if paid := paid_refusal(reward, rows):
+        other = (
+            f"as much as the reply {paid.high_reply!r} or more"
+            if paid.default >= paid.high
+            else f"more than the worst score ({paid.low:.3g})"
+        )
         yield CheckFinding(
             "warning",
-            f"A judge's reply without a score earns {paid.default:.3g}, as much as the reply "
-            f"{paid.high_reply!r} or more.",
+            f"A judge's reply without a score earns {paid.default:.3g}, {other}.",
             ("Return the lowest score for a reply that cannot be read, or ask the judge again.",),
             (f"reply without a score: {paid.reply!r}", f"the worst reply earns {paid.low:.3g}"),
             {"default": paid.default},
