@@ -57,7 +57,8 @@ class UnusableRows(Check):
 
     When it is wrong:
         A task that a judge model rewards needs no answers. Sources without any answer are therefore
-        not reported.
+        not reported. None, nan and inf are answers if the prompt contains code that prints, and an
+        empty list is one if the prompt says what to write if there is nothing.
 
     References:
         Visual-RFT issue 176: an empty answer is a substring of any text, and was rewarded.

@@ -121,8 +121,8 @@ class ExactMatchReward(Check):
 
     What it sees:
         Rewarded reference answers, spelled another way: with white space around them, in upper or
-        lower case, with a unit, without thousands separators, in other LaTeX, several roots in
-        another order, a query with a semicolon, a whole number without .0, with a plain minus sign
+        lower case, with a unit, without thousands separators, in other LaTeX, several roots, or
+        labels of which the prompt allows any order, in another order, a query with a semicolon, a whole number without .0, with a plain minus sign
         and plain quotes where the answer has typographic ones, a date in the order that the prompt
         asks for, a JSON object with its keys in another order, a grid with the white space of the
         prompt's grid, or after a sentence of reasoning.
@@ -149,9 +149,11 @@ class ExactMatchReward(Check):
         Case and white space count in some tasks, such as code and passwords. Long answers are
         therefore not tried, nor are rewards that measure the similarity to a reference. Units are a
         warning only if most prompts ask for a quantity or contain numbers with units, or if
-        reference answers have units, and not if the prompts ask for the number alone. Reasoning is
+        reference answers have units, and not if the prompts ask for the number alone or show an
+        answer in this form without a unit. Reasoning is
         no warning if the prompts ask for the answer and nothing else. A draft before the answer is
-        a note unless the prompts ask for reasoning. Case is not tried if prompts are about it.
+        a note unless the prompts ask for reasoning. Case is not tried if prompts are about it
+        or contain code that prints.
 
     References:
         TRL's math reward and verl's math_verify compare by value.

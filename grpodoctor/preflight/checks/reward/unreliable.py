@@ -60,7 +60,10 @@ class UnreliableReward(Check):
         GRPO does: right and wrong responses to the same prompts in one batch, and single responses
         in a batch of their own. Their rewards must be those of the same responses elsewhere.
         Without reference answers, a dozen responses are scored in two orders of the rows, in two
-        orders of the responses, and in two processes.
+        orders of the responses, and in two processes. Responses with values of the row's own
+        columns, and of the next row's, are scored in one batch, by prompt and one by one.
+        Reports also columns that the function reads and that the config removes before it is
+        called (`remove_unused_columns` of TRL).
 
         If the function calls a judge model through a client library, or through a helper of its
         module with such a name, the judge is replaced: by replies with scores, and by a refusal,
