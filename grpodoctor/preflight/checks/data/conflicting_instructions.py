@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from grpodoctor.errors import GrpodoctorError
 from grpodoctor.preflight.answers.requested_formats import ask_for_reasons
+from grpodoctor.preflight.answers.unasked_spellings import ANSWER_ONLY
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.template.added_text import added_text
 from grpodoctor.preflight.context import PreflightContext
@@ -16,20 +17,6 @@ from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
 _MAX_ROWS = 400
-_WHAT = (
-    r"(?:final |correct |right |numerical |single )?"
-    r"(?:answer|result|number|letter|option|label|word|choice|value)s?"
-)
-_NO_REASONS = re.compile(
-    r"\b(?:without|with no|no|omit|skip) (?:any |all |your |further )?"
-    r"(?:explanations?|reasoning|justifications?|intermediate steps|steps|working)\b|"
-    r"\b(?:do not|don't|never) "
-    r"(?:explain|reason|think|justify|show (?:your|the|any) (?:work|steps))|"
-    r"\b(?:only|just|nothing but) (?:with |give |reply with |output |write |return |state )*"
-    rf"(?:the |a |one |your )?{_WHAT}\b|\b{_WHAT} (?:only|alone)\b",
-    re.IGNORECASE,
-)
-"""Instructions to write the answer without a solution."""
 _THOUGHT_FIRST = re.compile(
     r"\b(?:then|finally|after that|afterwards|at the end|end with|last line|finish)\b|<think",
     re.IGNORECASE,
@@ -111,9 +98,9 @@ def _conflict(first: str, users: Sequence[str], who: str) -> Iterator[CheckFindi
 
 def _forbids(text: str) -> str:
     """The words with which a text asks for the answer alone; empty if it does not."""
-    if ask_for_reasons([_NO_REASONS.sub("", text)]):
+    if ask_for_reasons([ANSWER_ONLY.sub("", text)]):
         return ""
-    for match in _NO_REASONS.finditer(text):
+    for match in ANSWER_ONLY.finditer(text):
         sentence = re.split(r"(?<=[.!?\n])\s", text[: match.start()])[-1]
         if not _THOUGHT_FIRST.search(sentence):
             return match[0]
