@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from grpodoctor.preflight.answers.answer_variants import response_variants, variant_of
 from grpodoctor.preflight.inputs.run_length import amount, fewest_prompts, most_steps
+from grpodoctor.preflight.texts.telling_words import best_rule
 from tests.preflight.planted import nineteenth_rewards as w
 from tests.preflight.planted import nineteenth_sets as s
 from tests.preflight.planted import nineteenth_tables as t
@@ -160,3 +162,17 @@ def test_byte_level_tokens_keep_all_characters(tmp_path: Path) -> None:
     rows = [{"prompt": t.chat(row["text"], ask)} for row in t.powers(60, 5)]
     case = Case(name="", rows=rows, model=CHATML)
     assert _alarms(case, tmp_path, "DAT132").strip() == ""
+
+
+@pytest.mark.parametrize(("added", "least", "most"), [(40, 0.9, 1.0), (0, 0.0, 0.7)])
+def test_the_length_of_a_prompt_tells_the_answer(added: int, least: float, most: float) -> None:
+    rng = random.Random(6)
+    answers = [rng.choice(("yes", "no")) for _ in range(200)]
+    prompts = [
+        "".join(rng.choices("abcdefgh", k=rng.randint(60, 90) + added * (answer == "yes")))
+        for answer in answers
+    ]
+    rule = best_rule(prompts, answers, only_ids=False)
+    assert rule is not None
+    assert least <= rule.rate <= most
+    assert not added or rule.description == "the length of the prompt"
