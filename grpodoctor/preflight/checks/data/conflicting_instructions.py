@@ -35,7 +35,7 @@ class ConflictingInstructions(Check):
     Why it matters:
         The model follows one of the two, and which one changes from prompt to prompt. If the reward
         wants reasoning or a length, the rewards measure this choice. A template's own system
-        message is not in the data, so that nobody reads it.
+        message is not in the data and is easily overlooked.
 
     What to do:
         Keep one of the two instructions. Put a system message of your own into the data if the
