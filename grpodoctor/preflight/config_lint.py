@@ -45,7 +45,7 @@ class ConfigResults:
 def check_config(
     path: Path | None, framework_name: str | None, rules: Sequence[Rule]
 ) -> ConfigResults:
-    """Check a config file.
+    """Check a config file. Without rules, its settings are read for the other checks.
 
     Args:
         path: the config; None if the user gave none.
@@ -55,9 +55,9 @@ def check_config(
     Raises:
         ConfigError: if the file cannot be read, or its framework is not recognized.
     """
-    if not rules:
-        return ConfigResults()
     if path is None:
+        if not rules:
+            return ConfigResults()
         missing = UnfinishedCheck(
             "CFG", "configuration", "no config was given", "pass --run-config FILE"
         )
@@ -84,7 +84,7 @@ def check_config(
     return ConfigResults(
         findings,
         result.quiet,
-        (*_of_another_method(framework.name, config), *undecided),
+        (*(_of_another_method(framework.name, config) if rules else ()), *undecided),
         framework=framework.name,
         settings=result.settings,
         stop_strings=stop_strings(settings),

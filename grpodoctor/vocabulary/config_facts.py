@@ -77,6 +77,8 @@ CONFIG_FACTS: dict[str, Knob] = {
         Knob("adam_beta2", "Decay of Adam's average of squared gradients.", 0, 1),
         Knob("adam_epsilon", "What Adam adds to the root of the second moment.", 0, 1e9),
         Knob("epochs", "Passes over the prompts.", 0, 1e9),
+        Knob("evaluation_interval", "Steps from one evaluation to the next.", 1, 1e9, integer=True),
+        Knob("removes_columns", "The trainer removes columns that it does not know."),
         Knob("shuffled_data", "The data loader shuffles the prompts."),
         Knob("sampler_batch_tokens", "Tokens of one pass of the sampler.", 1, 1e9, integer=True),
         Knob("chunked_prefill", "The sampler splits long prompts over several passes."),

@@ -27,6 +27,10 @@ from tests.preflight.planted.fifth_examination import fifth_faults, fifth_health
 from tests.preflight.planted.fourteenth_examination import fourteenth_faults, fourteenth_healthy
 from tests.preflight.planted.fourth_examination import fourth_faults, fourth_healthy
 from tests.preflight.planted.healthy import all_healthy
+from tests.preflight.planted.nineteenth_examination import first_half as nineteenth_a
+from tests.preflight.planted.nineteenth_examination import second_half as nineteenth_b
+from tests.preflight.planted.nineteenth_healthy import healthy_first as nineteenth_healthy_a
+from tests.preflight.planted.nineteenth_healthy import healthy_second as nineteenth_healthy_b
 from tests.preflight.planted.ninth_examination import ninth_faults, ninth_healthy
 from tests.preflight.planted.second_examination import second_faults, second_healthy
 from tests.preflight.planted.seventeenth_first import first_half as seventeenth_a
@@ -95,6 +99,10 @@ _SETS = {
         case for case in eighteenth_b() if case.named
     ),
     "healthy, in the eighteenth examination, half B": tuple(eighteenth_healthy_b()),
+    "planted in the nineteenth examination, half A": nineteenth_a(),
+    "healthy, in the nineteenth examination, half A": nineteenth_healthy_a(),
+    "planted in the nineteenth examination, half B": nineteenth_b(),
+    "healthy, in the nineteenth examination, half B": nineteenth_healthy_b(),
 }
 
 

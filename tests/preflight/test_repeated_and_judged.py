@@ -128,13 +128,20 @@ async def reward(completions, **kw):
 
 
 @pytest.mark.parametrize("source", [_HELPER, _CLIENT])
-@pytest.mark.parametrize(("default", "paid"), [("1.0", True), ("0.0", False), ("0.5", False)])
+@pytest.mark.parametrize(
+    ("default", "paid"), [("1.0", True), ("0.0", False), ("0.5", True), ("0.2", False)]
+)
 def test_a_reply_without_a_score(
     reward_of: Rewards, source: str, default: str, *, paid: bool
 ) -> None:
     found = paid_refusal(reward_of(source.replace("DEFAULT", default)), ROWS)
     assert (found is not None) is paid
-    assert found is None or (found.low, found.default) == (0.0, 1.0)
+    assert found is None or (found.low, found.default) == (0.0, float(default))
+
+
+def test_nothing_between_a_penalty_and_a_reward_is_no_fault(reward_of: Rewards) -> None:
+    source = _HELPER.replace("float(f.group(1)) / 10", "float(f.group(1)) / 5 - 1")
+    assert paid_refusal(reward_of(source.replace("DEFAULT", "0.0")), ROWS) is None
 
 
 def test_a_function_without_a_judge_has_nothing_to_replace(reward_of: Rewards) -> None:

@@ -21,8 +21,8 @@ from grpodoctor.preflight.answers.free_responses import (
 from grpodoctor.preflight.answers.inferred_answers import infer_answers, program_of_assertions
 from grpodoctor.preflight.answers.reference_answers import score_reference_answers
 from grpodoctor.preflight.answers.requested_formats import requested_formats
+from grpodoctor.preflight.answers.unasked_spellings import ANSWER_ONLY
 from grpodoctor.preflight.checks.data.truncated_prompts import _is_cut_at_end
-from grpodoctor.preflight.checks.reward.exact_match import _ANSWER_ONLY
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.texts.alignment import partial_shift_of_words, shift_of_words
@@ -275,7 +275,7 @@ def test_brackets_of_an_option_get_no_blanks() -> None:
 
 @pytest.mark.parametrize("words", ["Answer with JSON only.", "Reply with the object only."])
 def test_a_prompt_that_wants_the_object_alone_asks_for_no_reasoning(words: str) -> None:
-    assert _ANSWER_ONLY.search(words)
+    assert ANSWER_ONLY.search(words)
 
 
 def test_the_name_under_a_letter_is_no_cut() -> None:

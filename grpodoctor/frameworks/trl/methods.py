@@ -119,6 +119,12 @@ def _read_rank(_: Setting, settings: Settings) -> Setting | None:
     return None if any("peft" in key for key in settings if key != "use_peft") else 0
 
 
+def _read_evaluation(setting: Setting, settings: Settings) -> Setting | None:
+    """Steps between evaluations, if these are counted in steps and not as a share of the run."""
+    in_steps = "steps" in (settings.get("eval_strategy"), settings.get("evaluation_strategy"))
+    return count_only(setting, settings) if in_steps else None
+
+
 METHODS = (
     default_adam("adam_beta1", "adam_beta2", "adam_epsilon"),
     KnobMapping(
@@ -249,6 +255,8 @@ FACTS = (
     KnobMapping("total_steps", "max_steps", read=count_only),
     KnobMapping("epochs", "num_train_epochs"),
     KnobMapping("shuffled_data", "shuffle_dataset"),
+    KnobMapping("removes_columns", "remove_unused_columns"),
+    KnobMapping("evaluation_interval", "eval_steps", read=_read_evaluation),
     KnobMapping("warmup_steps", "warmup_steps", read=count_only),
     KnobMapping("warmup_share", "warmup_ratio"),
     *adam("adam_beta1", "adam_beta2", "adam_epsilon"),

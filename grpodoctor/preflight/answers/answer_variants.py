@@ -38,11 +38,23 @@ OTHER_JSON = "another layout of the JSON"
 PROMPT_LAYOUT = "the white space of the prompt"
 _BRACKETED = ("({answer})", "[{answer}]")
 """The place of an answer in brackets, within which models write no blanks."""
+_ANY_ORDER = re.compile(
+    r"\bin any order\b|\border (?:does not|doesn't|is not|isn't|will not) |"
+    r"\b(?:regardless|irrespective|independent(?:ly)?) of (?:the |their )?order\b|\bunordered\b|"
+    r"\ball (?:\w+ ){0,4}(?:that|which) apply\b",
+    re.IGNORECASE,
+)
+"""Instructions under which the order of several labels does not matter."""
 CASE_COUNTS = re.compile(
     r"\b(?:capitals?|capital letters|capitali[sz]ed?|upper ?case|lower ?case|small letters)\b",
     re.IGNORECASE,
 )
 """Prompts in which the case is the task."""
+CALLS_IN_CODE = re.compile(
+    r"\b(?:print|console\.log|println!?|printf|puts)\(|\bdef \w+\(|^```\w*$|^>>> ", re.MULTILINE
+)
+"""Code in a prompt, whose output is a text of its own: None, inf and nan are values, and case
+counts."""
 _MIN_GRID_ROWS = 2
 """Lines of equally many signs from which an answer is a grid."""
 _DATE_PATTERN = re.compile(
@@ -121,7 +133,7 @@ def _spaced(form: str, answer: str, _: str) -> str | None:
 
 
 def _other_case(form: str, answer: str, prompt: str) -> str | None:
-    if CASE_COUNTS.search(prompt):
+    if CASE_COUNTS.search(prompt) or CALLS_IN_CODE.search(prompt):
         return None
     if _SYNTAX.search(answer) or _CODE.search(answer) or not _LETTERS.search(answer):
         return None
@@ -145,12 +157,18 @@ def _with_unit(form: str, answer: str, prompt: str) -> str | None:
 
 
 def _other_order(form: str, answer: str, prompt: str) -> str | None:
-    """Several roots or solutions in the opposite order, unless the prompt names an order."""
+    """Several roots, solutions or labels in the opposite order, unless the prompt names an order.
+
+    Roots are a set; labels are one if the prompt says that any order is right.
+    """
     parts = [part.strip() for part in answer.split(",")]
-    if len(parts) < 2 or None in map(number_of, parts) or _ORDERED.search(prompt):
+    if len(parts) < 2 or parts[::-1] == parts:
         return None
-    changed = ", ".join(reversed(parts))
-    return format_answer(form, changed) if _SET.search(prompt) and parts[::-1] != parts else None
+    are_roots = None not in map(number_of, parts)
+    is_set = are_roots and _SET.search(prompt) and not _ORDERED.search(prompt)
+    if not is_set and not _ANY_ORDER.search(prompt):
+        return None
+    return format_answer(form, ", ".join(reversed(parts)))
 
 
 def _whole_number(form: str, answer: str, _: str) -> str | None:

@@ -25,6 +25,8 @@ _VERDICTS = (("no", "yes"), ("NO", "YES"), ("incorrect", "correct"), ("INCORRECT
              ("FAIL", "PASS"), ("Verdict: no", "Verdict: yes"), ("false", "true"))  # fmt: skip
 _SCORES = (0, 1, 10, 100)
 _ROWS = 4
+_FAIR_PART = 0.4
+"""Part of a good score that a reply without one may not earn: a default of one half is usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,10 @@ class PaidRefusal:
 
 
 def paid_refusal(reward: UserReward, rows: Sequence[PromptRow]) -> PaidRefusal | None:
-    """A reply without a score that earns as much as a good one; None if it does not.
+    """A reply without a score that is paid; None if it is not.
 
+    It earns as much as a good one, or at least a fair part of it: on a scale from zero, each such
+    reply beats a bad score. On a scale with penalties, nothing may mean neither good nor bad.
     None too if the function has no judge, or reads no reply of the usual forms.
     """
     chosen = rows[:_ROWS]
@@ -54,7 +58,10 @@ def paid_refusal(reward: UserReward, rows: Sequence[PromptRow]) -> PaidRefusal |
     low, high, high_reply = scale
     for reply in (REFUSAL, _CUT, ""):
         default = _earned(reward, chosen, reply)
-        if default is not None and default >= high > low:
+        if default is None or not low < high:
+            continue
+        is_fair = low >= 0 and default - low >= _FAIR_PART * (high - low)
+        if default >= high or is_fair:
             return PaidRefusal(reply, default, low, high, high_reply)
     return None
 
@@ -71,7 +78,11 @@ def _scale(reward: UserReward, rows: Sequence[PromptRow]) -> tuple[float, float,
         if None in earned[:2] or low >= max(one, ten):
             continue
         if one < ten < hundred:
-            high, score = (one, 1) if one >= 1 or one <= 0 else (1.0, round(1 / one))
+            if one <= 0:  # a scale with penalties: the first score that is none
+                above = ((ten, 10), (hundred, 100))
+                high, score = next((pair for pair in above if pair[0] > 0), (one, 1))
+            else:
+                high, score = (one, 1) if one >= 1 else (1.0, round(1 / one))
         else:
             high, score = (ten, 10) if ten > one else (one, 1)
         if high > low:

@@ -231,6 +231,8 @@ def _kinds_of_answer(answer: str) -> Iterator[str]:
             yield "a number of four digits or more as answer"
     elif len(answer) == 1:
         yield "a letter as answer"
+    elif _FRACTION.fullmatch(answer.strip()):
+        yield "a fraction as answer"
     elif _SYNTAX.search(answer):
         yield "a formula as answer"
     else:
@@ -238,6 +240,7 @@ def _kinds_of_answer(answer: str) -> Iterator[str]:
 
 
 _SYNTAX = re.compile(r"[\\{}^=]")
+_FRACTION = re.compile(r"-?\d+\s*/\s*\d+")
 _SIGNS = {
     "a line break": re.compile(r"\n"),
     "LaTeX": re.compile(r"\\[a-zA-Z]"),

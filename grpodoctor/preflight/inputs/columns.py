@@ -58,6 +58,11 @@ def has_blank_answer(row: Mapping[str, Any], named: str = "") -> bool:
     return bool(values) and not any(_is_filled(value) for value in values)
 
 
+def blank_value(row: Mapping[str, Any], named: str = "") -> Any:
+    """The first value in the places for an answer that is not None; None if there is none."""
+    return next((value for value in _answer_values(row, named) if value is not None), None)
+
+
 def _answers(row: Mapping[str, Any], named: str) -> list[str | None]:
     return [_answer_text(value) for value in _answer_values(row, named)]
 

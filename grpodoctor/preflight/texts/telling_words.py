@@ -20,6 +20,8 @@ _PLACES = 14
 _MIN_USE, _MAX_USE = 0.1, 0.9
 """Share of the prompts that must have a word, so that it can tell two answers apart."""
 _MAX_WORDS = 300
+_BINS = 8
+"""Ranges of a length, each with as many prompts."""
 _EDGE = 400
 """Characters at the beginning and at the end of a prompt that are examined."""
 
@@ -60,6 +62,10 @@ def _features(prompts: Sequence[str], *, only_ids: bool) -> dict[str, list[Hasha
     }
     if only_ids:
         return features
+    features["the length of the prompt"] = _binned([len(text) for text in prompts])
+    features["the number of capital letters"] = _binned(
+        [sum(sign.isupper() for sign in text) for text in prompts]
+    )
     tokens = [_edges(text) for text in prompts]
     for place in range(_PLACES):
         # Numbers are what a question is about.
@@ -78,6 +84,13 @@ def _features(prompts: Sequence[str], *, only_ids: bool) -> dict[str, list[Hasha
     for token in chosen:
         features[f"the word {token!r}"] = [token in each for each in sets]
     return features
+
+
+def _binned(values: Sequence[int]) -> list[Hashable]:
+    """The eighth of the range of ranks in which each value is; equal values are in the same one."""
+    ranked = sorted(values)
+    places = {value: at for at, value in reversed(list(enumerate(ranked)))}
+    return [places[value] * _BINS // max(len(values), 1) for value in values]
 
 
 def _edges(text: str) -> tuple[list[str], list[str]]:

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.run_length import advice_for_unknown
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
 
@@ -37,7 +38,10 @@ class FewerThanBatch(Check):
         """Compare the rows with the batch."""
         batch, rows = context.batch_prompts, len(context.rows)
         if batch is None:
-            return SkippedCheck("the prompts per step are not known", "pass --run-config FILE")
+            return SkippedCheck(
+                "the prompts per step are not known",
+                advice_for_unknown(context.run_config, "the prompts per step"),
+            )
         if rows >= batch or not context.table.is_complete:
             return ()
         return (

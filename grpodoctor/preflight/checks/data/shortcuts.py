@@ -86,9 +86,9 @@ class Shortcuts(Check):
         with numbers and a target, how often the sum or the product of all numbers is the target.
 
         If the answers are letters of options, or yes and no, also how often a single word, a place
-        in the prompt or the part of an id tells the answer. For other closed sets of answers only
-        ids, blanks and line breaks count: their words may be what the question is about. Each rule
-        is learned on one half of the rows and tested on the other.
+        in the prompt, its length, its capitals or the part of an id tells the answer. For other
+        closed sets of answers only ids, blanks and line breaks count: their words may be what the
+        question is about. Each rule is learned on one half of the rows and tested on the other.
 
     Why it matters:
         A model finds such a rule sooner than the solution. The reward rises, the responses get

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
+from grpodoctor.preflight.answers.answer_variants import CALLS_IN_CODE
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.answers.unusable_answers import (
     cut_answers,
@@ -17,13 +18,19 @@ from grpodoctor.preflight.answers.unusable_answers import (
 )
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.inputs.columns import has_blank_answer
+from grpodoctor.preflight.inputs.columns import blank_value, has_blank_answer
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, RowDefect
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
 _SHOWN = 5
 _FINAL_MARKS = ("####", "\\boxed")
 _WRITTEN_LIST = re.compile(r"\[\s*('[^'\n]*'|\"[^\"\n]*\")\s*\]")
+_OR_NOTHING = re.compile(
+    r"\bif (?:there (?:is|are) )?(?:none|nothing|no\b)|\bnone (?:applies|apply|of them)\b|"
+    r"\bempty (?:list|array)\b|\[\s*\]",
+    re.IGNORECASE,
+)
+"""Instructions for a list that may have no element."""
 _SOURCE_COLUMNS = ("data_source", "source", "dataset", "ability", "task", "type")
 """Columns that say from which collection a row comes."""
 
@@ -50,7 +57,8 @@ class UnusableRows(Check):
 
     When it is wrong:
         A task that a judge model rewards needs no answers. Sources without any answer are therefore
-        not reported.
+        not reported. None, nan and inf are answers if the prompt contains code that prints, and an
+        empty list is one if the prompt says what to write if there is nothing.
 
     References:
         Visual-RFT issue 176: an empty answer is a substring of any text, and was rewarded.
@@ -115,7 +123,11 @@ class UnusableRows(Check):
     def _without_answer(self, rows: Sequence[PromptRow], column: str) -> Iterator[CheckFinding]:
         answered = Counter(_source(row) for row in rows if row.answer is not None)
         expected = [row for row in rows if answered[_source(row)] or not answered]
-        missing = [row for row in expected if has_blank_answer(row.columns, column)]
+        missing = [
+            row
+            for row in expected
+            if has_blank_answer(row.columns, column) and not _means_nothing(row, column)
+        ]
         if missing:
             share = len(missing) / len(expected)
             yield CheckFinding(
@@ -185,6 +197,18 @@ class UnusableRows(Check):
                 tuple(f"{row.location}: {row.answer!r:.80}" for row in useless[:_SHOWN]),
                 {"share": share},
             )
+
+
+def _means_nothing(row: PromptRow, column: str) -> bool:
+    """Whether an answer that looks empty is one: the output of code, or a list without elements.
+
+    The prompt then contains the code, or says what to write if there is nothing.
+    """
+    prompt = "\n".join(row.texts())
+    value = blank_value(row.columns, column)
+    if isinstance(value, str):
+        return bool(value.strip()) and CALLS_IN_CODE.search(prompt) is not None
+    return isinstance(value, list) and _OR_NOTHING.search(prompt) is not None
 
 
 def _source(row: PromptRow) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.run_length import (
+    advice_for_unknown,
+    amount,
+    fewest_prompts,
+    most_steps,
+)
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.rules.config.optimizer.warmup_longer_than_run import WarmupLongerThanRun
-from grpodoctor.vocabulary.knobs import Setting
 
 
 class WarmupLongerThanEpochs(Check):
@@ -42,16 +45,17 @@ class WarmupLongerThanEpochs(Check):
     def examine(self, context: PreflightContext) -> CheckResult:
         """Compare the warm-up with the steps of the epochs."""
         known = context.run_config
-        warmup, epochs = _amount(known.get("warmup_steps")), _amount(known.get("epochs"))
-        batch = _fewest_prompts(known)
-        if "total_steps" in known or not warmup or not epochs or not batch:
+        if "total_steps" in known:
+            return SkippedCheck("the config states the steps, see CFG057")
+        warmup, epochs = amount(known.get("warmup_steps")), amount(known.get("epochs"))
+        if not warmup or not epochs or not fewest_prompts(known):
             return SkippedCheck(
-                "warm-up, epochs and prompts per step are not known", "pass --run-config FILE"
+                "warm-up steps, epochs and prompts per step are not known",
+                advice_for_unknown(known, "warm-up steps, epochs and batch"),
             )
         if not context.table.is_complete:
             return ()
-        updates = max(_amount(known.get("updates_per_batch")), 1.0)
-        steps = int(len(context.rows) / batch * epochs * updates)
+        steps = most_steps(known, len(context.rows))
         if not steps or warmup < WarmupLongerThanRun.largest_share * steps:
             return ()
         return (
@@ -63,17 +67,3 @@ class WarmupLongerThanEpochs(Check):
                 figures={"warmup": float(warmup), "steps": float(steps)},
             ),
         )
-
-
-def _amount(value: object) -> float:
-    """A setting as a number; 0 if it is unknown or no finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return 0.0
-    return float(value)
-
-
-def _fewest_prompts(known: Mapping[str, Setting]) -> float:
-    """Prompts of a step, or those of a single process if the number of processes is not known."""
-    group = _amount(known.get("group_size"))
-    responses = _amount(known.get("responses_per_process"))
-    return _amount(known.get("prompts_per_batch")) or (responses / group if group else 0.0)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
@@ -37,6 +36,7 @@ from grpodoctor.preflight.answers.requested_formats import (
 )
 from grpodoctor.preflight.answers.reward_relations import refused_alternatives
 from grpodoctor.preflight.answers.source_tags import knows_thoughts
+from grpodoctor.preflight.answers.unasked_spellings import ANSWER_ONLY, most_ask, unasked_kinds
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.reward.changed_responses import (
     first_mention,
@@ -50,9 +50,7 @@ from grpodoctor.preflight.checks.reward.long_responses import (
     must_be_equal,
 )
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
-from grpodoctor.preflight.texts.units import has_quantity
 from grpodoctor.rules.base import Severity
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
@@ -81,39 +79,6 @@ _ADVICE = {
     "another order": "Compare several solutions as a set.",
     REASONING_KIND: "Extract the answer from the response; do not compare all of it.",
 }
-_MIN_CARRYING = 0.2
-"""Share of reference answers with a unit that shows that the questions ask for quantities."""
-_ASKS_FOR_UNIT = re.compile(
-    r"how (?:many|much|long|far|old|fast|tall|deep|heavy)|[$\u20ac%\u00b0]|degrees|\bcm\b|\bkm\b",
-    re.IGNORECASE,
-)
-"""Questions for quantities; the numbers of a prompt with a unit say more."""
-_FORMULA = re.compile(r"\$([^$\n]{0,300}?[^\s$])\$(?!\d)")
-"""A formula in LaTeX; its dollar signs are no currency."""
-_NUMBER_ONLY = re.compile(
-    r"without (?:the |any |a )?units?|no units?\b|omit (?:the )?units?|units? (?:are|is) not|"
-    r"(?:only|just|single|bare|plain|nothing but) (?:an? |the |one )?(?:final )?"
-    r"(?:number|integer|figure|digits?|numerical value|numeric value|value)|"
-    r"(?:number|integer|figure|digits|value) (?:only|alone)|as an? (?:integer|number|bare)|"
-    r"(?:only|just|nothing but) the (?:final )?answer|"
-    r"[<\[{](?:an? |the |your )?(?:final )?(?:number|integer|int|float|numeric value)[>\]}]",
-    re.IGNORECASE,
-)
-_DECIMALS = re.compile(r"\bdecimals?\b|\btenths?\b|\bhundredths?\b|\.0\b", re.IGNORECASE)
-"""Instructions about the digits behind the point."""
-_ANSWER_ONLY = re.compile(
-    r"(?:only|just|nothing but|nothing except) (?:with |write |give |reply |output |return )?"
-    r"(?:an? |the |one |your )?(?:\w+ ){0,2}(?:answer|number|integer|word|letter|option|name|value|"
-    r"translation|code|query|result|json|object|date|yes|no)|"
-    r"(?:answer|reply|respond) (?:only )?(?:with|in) "
-    r"(?:exactly |just )?(?:one|a single) (?:word|number|letter)|nothing else|no explanation|"
-    r"without (?:any )?(?:explanation|comment|reasoning)|do not explain|no other text|"
-    r"(?:number|word|letter|name|answer|code|query|sentence|label|category|class|translation|json|"
-    r"object|option|value|integer|date|result) (?:only|alone)\b|"
-    r"(?:answer|reply|respond) with (?:the|your|an?|one) (?:\w+ ){1,3}(?:only|alone)\b",
-    re.IGNORECASE,
-)
-"""Instructions that forbid reasoning in the response."""
 
 
 class ExactMatchReward(Check):
@@ -121,11 +86,12 @@ class ExactMatchReward(Check):
 
     What it sees:
         Rewarded reference answers, spelled another way: with white space around them, in upper or
-        lower case, with a unit, without thousands separators, in other LaTeX, several roots in
-        another order, a query with a semicolon, a whole number without .0, with a plain minus sign
-        and plain quotes where the answer has typographic ones, a date in the order that the prompt
-        asks for, a JSON object with its keys in another order, a grid with the white space of the
-        prompt's grid, or after a sentence of reasoning.
+        lower case, with a unit, without thousands separators, in other LaTeX, several roots, or
+        labels of which the prompt allows any order, in another order, a query with a semicolon, a
+        whole number without .0, with a plain minus sign and plain quotes where the answer has
+        typographic ones, a date in the order that the prompt asks for, a JSON object with its
+        keys in another order, a grid with the white space of the prompt's grid, or after a
+        sentence of reasoning.
         Also the format that most prompts ask for, or a label that they quote, and the format that
         the row's own prompt asks for. If a row lists several accepted answers, also the others.
         Each kind is reported if half of the answers lose their reward. Reasoning of several lines
@@ -147,11 +113,12 @@ class ExactMatchReward(Check):
 
     When it is wrong:
         Case and white space count in some tasks, such as code and passwords. Long answers are
-        therefore not tried, nor are rewards that measure the similarity to a reference. Units are a
-        warning only if most prompts ask for a quantity or contain numbers with units, or if
-        reference answers have units, and not if the prompts ask for the number alone. Reasoning is
-        no warning if the prompts ask for the answer and nothing else. A draft before the answer is
-        a note unless the prompts ask for reasoning. Case is not tried if prompts are about it.
+        therefore not tried, nor are rewards that measure the similarity to a reference. Units are
+        a warning only if most prompts ask for a quantity or contain numbers with units, or if
+        reference answers have units, and not if the prompts ask for the number alone or show an
+        answer in this form without a unit. Reasoning is no warning if the prompts ask for the
+        answer and nothing else. A draft before the answer is a note unless the prompts ask for
+        reasoning. Case is not tried if prompts are about it or contain code that prints.
 
     References:
         TRL's math reward and verl's math_verify compare by value.
@@ -231,7 +198,7 @@ class ExactMatchReward(Check):
                 lost[kind] = share
                 examples[kind] = pairs[0][1][-80:]
         if lost:
-            unasked = _unasked_kinds(context.rows, answers)
+            unasked = unasked_kinds(context.rows, answers)
             yield _spelling_finding(lost, examples, unasked)
 
     def _is_read_after_reasoning(self, reward: UserReward, answers: ReferenceAnswers) -> bool:
@@ -252,7 +219,7 @@ class ExactMatchReward(Check):
         form = with_reasoning(answers.answer_format)
         if len(rows) < _MIN_ROWS or answers.is_graded or answers.answer_format.startswith("{"):
             return
-        if _most(context.rows, lambda text: bool(_ANSWER_ONLY.search(text))):
+        if most_ask(context.rows, lambda text: bool(ANSWER_ONLY.search(text))):
             return
         texts = [format_answer(form, answers.answers[index]) for index in rows]
         try:
@@ -285,7 +252,7 @@ class ExactMatchReward(Check):
         self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
     ) -> Iterator[CheckFinding]:
         """The layout of tags that the prompts show, with the white space that models write."""
-        if answers.is_graded or _most(context.rows, lambda text: bool(_ANSWER_ONLY.search(text))):
+        if answers.is_graded or most_ask(context.rows, lambda text: bool(ANSWER_ONLY.search(text))):
             return
         lost = lost_form(reward, answers, _recognized(answers))
         if lost and lost.part > self.max_lost_part and lost.causes:
@@ -447,38 +414,8 @@ def _lost_share(
 
 def _variant(answers: ReferenceAnswers, index: int, variant: Variant) -> str | None:
     """A correct answer in another spelling; None if it has none."""
-    prompt = answers.rows[index].prompt
+    prompt = "\n".join(answers.rows[index].texts())
     return variant_of(variant, answers.answer_format, answers.answers[index], prompt)
-
-
-def _unasked_kinds(rows: Sequence[PromptRow], answers: ReferenceAnswers) -> frozenset[str]:
-    """Other spellings that a model has no reason to write, because of what the prompts ask for."""
-    unasked = set()
-    carrying = sum(has_quantity(answer) for answer in answers.answers)
-    numbers = sum(any(map(str.isdigit, answer)) for answer in answers.answers)
-    quantities = carrying >= _MIN_CARRYING * len(answers.answers) or (
-        numbers > len(answers.answers) / 2  # names and years, not quantities, are asked for
-        and _most(rows, lambda text: _asks_for_quantity(_FORMULA.sub(r"\1", text)))
-    )
-    if not quantities or _most(rows, lambda text: bool(_NUMBER_ONLY.search(text))):
-        unasked.add("a unit")
-    is_object = not answers.answer_format.strip().startswith("{answer}")
-    if _most(rows, lambda text: bool(_ANSWER_ONLY.search(text))) or (
-        is_object and not ask_for_reasons(["\n".join(row.texts()) for row in rows])
-    ):
-        unasked.add(REASONING_KIND)
-    if _most(rows, lambda text: bool(_DECIMALS.search(text))):
-        unasked.add(WITHOUT_DECIMALS)
-    return frozenset(unasked)
-
-
-def _asks_for_quantity(text: str) -> bool:
-    return bool(_ASKS_FOR_UNIT.search(text)) or has_quantity(text)
-
-
-def _most(rows: Sequence[PromptRow], holds: Callable[[str], bool]) -> bool:
-    """Whether something holds for most prompts, with their system messages."""
-    return sum(holds("\n".join(row.texts())) for row in rows) > len(rows) / 2
 
 
 def _spelling_finding(

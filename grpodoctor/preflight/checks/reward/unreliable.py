@@ -6,6 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
+from grpodoctor.preflight.answers.batch_relations import (
+    changed_by_batch,
+    changes_without_columns,
+)
 from grpodoctor.preflight.answers.constructed_answers import (
     answer_formats,
     format_answer,
@@ -56,11 +60,14 @@ class UnreliableReward(Check):
         GRPO does: right and wrong responses to the same prompts in one batch, and single responses
         in a batch of their own. Their rewards must be those of the same responses elsewhere.
         Without reference answers, a dozen responses are scored in two orders of the rows, in two
-        orders of the responses, and in two processes.
+        orders of the responses, and in two processes. Responses with values of the row's own
+        columns, and of the next row's, are scored in one batch, by prompt and one by one.
+        Reports also columns that the function reads and that the config removes before it is
+        called (`remove_unused_columns` of TRL).
 
         If the function calls a judge model through a client library, or through a helper of its
         module with such a name, the judge is replaced: by replies with scores, and by a refusal,
-        which must not earn as much as a good score.
+        which must not earn a good score or half of one.
 
     Why it matters:
         A model writes such responses sooner or later, and a reward function that raises an
@@ -92,6 +99,8 @@ class UnreliableReward(Check):
             return REQUIRES_REWARD
         if not context.rows:
             return SkippedCheck("no prompts were given", "add --prompts")
+        if removed := tuple(_removed_columns(context, context.reward)):
+            return removed
         failures = tuple(_failures(context, context.reward))
         judged = tuple(_judge(context.reward, context.rows))
         if failures:  # perhaps because the judge's server does not run yet
@@ -108,6 +117,8 @@ class UnreliableReward(Check):
         if answers is None:
             yield from _order(context.reward, context.rows)
             return
+        if answers.threshold is None:
+            yield from _batches(context.reward, answers.rows)
         texts = [
             format_answer(
                 answers.answer_format,
@@ -236,10 +247,14 @@ class UnreliableReward(Check):
 def _judge(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
     """A judge's reply without a score that is paid like a good one."""
     if paid := paid_refusal(reward, rows):
+        other = (
+            f"as much as the reply {paid.high_reply!r} or more"
+            if paid.default >= paid.high
+            else f"more than the worst score ({paid.low:.3g})"
+        )
         yield CheckFinding(
             "warning",
-            f"A judge's reply without a score earns {paid.default:.3g}, as much as the reply "
-            f"{paid.high_reply!r} or more.",
+            f"A judge's reply without a score earns {paid.default:.3g}, {other}.",
             ("Return the lowest score for a reply that cannot be read, or ask the judge again.",),
             (f"reply without a score: {paid.reply!r}", f"the worst reply earns {paid.low:.3g}"),
             {"default": paid.default},
@@ -262,6 +277,9 @@ def _order(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFindi
             figures={"share": reversed_order / total},
         )
         return
+    if in_batches := [*_batches(reward, rows)]:
+        yield from in_batches
+        return
     changed, total = changed_rewards(reward, free) if free else (0, 0)
     if changed:
         yield CheckFinding(
@@ -270,6 +288,39 @@ def _order(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFindi
             "scored first: it remembers earlier calls, or is random.",
             ("Remove global state; the key of a cache must contain the response, too.",),
             figures={"share": changed / total},
+        )
+
+
+def _removed_columns(context: PreflightContext, reward: UserReward) -> Iterator[CheckFinding]:
+    """Columns that the function reads and that the config removes before it is called."""
+    if context.run_config.get("removes_columns") is not True:
+        return
+    read = [
+        name
+        for name in dict.fromkeys((*reward.parameters, *reward.keywords))
+        if any(name in row.columns and name != row.prompt_column for row in context.rows)
+    ]
+    if read and changes_without_columns(reward, context.rows):
+        yield CheckFinding(
+            "critical",
+            "The config removes the columns that the reward function reads: "
+            f"{', '.join(map(repr, read))}.",
+            ("Set remove_unused_columns to false, which is TRL's default.",),
+        )
+
+
+def _batches(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Rewards that depend on the other responses of the batch, whatever is right."""
+    if found := changed_by_batch(reward, rows):
+        yield CheckFinding(
+            "warning",
+            f"{found.changed} of {found.total} rewards change by up to {found.largest:.3g} if the "
+            f"batch holds {found.batches}.",
+            (
+                "Score each response on its own scale: do not divide by the batch's largest reward "
+                "or subtract its mean. The trainer compares the responses of a group itself.",
+            ),
+            figures={"largest": found.largest},
         )
 
 

@@ -73,15 +73,24 @@ def _date(context: PreflightContext) -> Iterator[CheckFinding]:
         )
 
 
-def _system_prompt(context: PreflightContext) -> Iterator[CheckFinding]:
-    has_system_message = any(
-        row.messages and row.messages[0].get("role") == "system" for row in context.rows
-    )
+def added_text(context: PreflightContext) -> str:
+    """What the template writes before a question, without special tokens.
+
+    Raises:
+        ModelError: if the template refuses a question.
+    """
     text = render_text(context.tokenizer, _QUESTION, generation=True).partition(_CONTENT)[0]
     ids = context.tokenizer(text, add_special_tokens=False)["input_ids"]
     for special in {context.token_text(token) for token in ids if token in context.special_tokens}:
         text = text.replace(special or "\n", "\n")
-    added = " ".join(text.split())
+    return " ".join(text.split())
+
+
+def _system_prompt(context: PreflightContext) -> Iterator[CheckFinding]:
+    has_system_message = any(
+        row.messages and row.messages[0].get("role") == "system" for row in context.rows
+    )
+    added = added_text(context)
     if len(re.findall(r"[^\W\d_]{2,}", added)) < _MIN_WORDS:
         return
     if has_system_message:
