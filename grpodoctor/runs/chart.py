@@ -6,9 +6,11 @@ fixed size.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from grpodoctor.frameworks.complete_config import CompleteConfig, complete_config
@@ -33,6 +35,8 @@ MOST_LAYOUTS = 256
 
 
 _EMPTY = Series()
+
+_VALUE = attrgetter("value")
 
 
 class _SeriesByName(dict[str, Series]):
@@ -228,19 +232,17 @@ def _numbers(readings: Mapping[str, Reading]) -> dict[str, float]:
 
     A call for each of them would take as long again.
     """
-    try:  # the usual case: each reading has this attribute
-        return {
-            name: number
-            for name, reading in readings.items()
-            if (number := reading.value) is not None  # type: ignore[union-attr]  # caught below
-            and number == number
-        }
-    except AttributeError:
-        return {
-            name: number
-            for name, reading in readings.items()
-            if (number := getattr(reading, "value", None)) is not None and number == number
-        }
+    try:  # the usual case: each reading has a number, so their sum is one
+        numbers = dict(zip(readings, map(_VALUE, readings.values()), strict=True))
+        if not math.isnan(sum(numbers.values())):
+            return numbers
+    except (AttributeError, TypeError, OverflowError):
+        pass
+    return {
+        name: number
+        for name, reading in readings.items()
+        if (number := getattr(reading, "value", None)) is not None and number == number
+    }
 
 
 def _restore(knobs: dict[str, Setting], before: Mapping[str, Setting | None]) -> None:

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from inspect import signature
 from itertools import islice
 from operator import sub
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -68,14 +69,19 @@ class _WindowExtreme:
 
     def of(self, steps: Sequence[int], values: Sequence[float]) -> float:
         """The extreme of the last `WINDOW` readings."""
-        newest = steps[-1]
+        newest, count = steps[-1], len(steps)
         if self._asked == newest:
             return self._value
-        if self._step >= steps[-min(len(steps), WINDOW)]:
-            since = values[bisect_right(steps, self._asked) :]
-            extreme = self._choose(since)
-            if self._choose(extreme, self._value) == extreme:
-                self._value, self._step = extreme, steps[since.index(extreme) - len(since)]
+        if self._step >= steps[-count if count < WINDOW else -WINDOW]:
+            if steps[-2] == self._asked:  # the usual case, without a copy
+                latest = values[-1]
+                if self._choose(latest, self._value) == latest:
+                    self._value, self._step = latest, newest
+            else:
+                since = values[bisect_right(steps, self._asked) :]
+                extreme = self._choose(since)
+                if self._choose(extreme, self._value) == extreme:
+                    self._value, self._step = extreme, steps[since.index(extreme) - len(since)]
         else:
             latest = values[-WINDOW:]
             self._value = self._choose(latest)
@@ -163,9 +169,11 @@ class Series:
         if self.baseline is None and math.isfinite(value):
             self._first.append((step, value))
             self._set_starts()
-        self._unblocked += 1
-        if self._unblocked == BASELINE:
+        unblocked = self._unblocked + 1
+        if unblocked == BASELINE:
             self._close_block()
+        else:
+            self._unblocked = unblocked
 
     def _drop_old(self) -> None:
         """Drop the readings before the window."""
@@ -187,7 +195,8 @@ class Series:
     def _close_block(self) -> None:
         """Compare a block of readings with the extremes."""
         self._unblocked = 0
-        self._drop_old()
+        if len(self._steps) > WINDOW:
+            self._drop_old()
         step, latest = self._steps[-1], self._values[-BASELINE:]
         total = sum(latest)
         if not self.blocks.take(latest, total):
@@ -332,7 +341,9 @@ class Series:
     @property
     def readings(self) -> int:
         """Readings since the start of the run."""
-        return max(len(self), self.blocks.readings + self._unblocked)
+        blocks = self.blocks
+        count = len(blocks.means) * blocks.size + blocks.pending + self._unblocked
+        return max(count, len(self))
 
     @property
     def trend(self) -> float:
@@ -397,6 +408,17 @@ def once_per_reading(
     Many rules ask the same of the outcome at each step. The function must depend on nothing but the
     series and its other arguments, which must be hashable.
     """
+
+    if len(signature(function).parameters) == 1:  # a key of its own saves half of the time of a call
+
+        @wraps(function)
+        def kept_alone(series: Series) -> _Result:
+            result: _Result = series.memo.get(function, _UNKNOWN)
+            if result is _UNKNOWN:
+                result = series.memo[function] = function(series)  # type: ignore[call-arg]
+            return result
+
+        return kept_alone  # type: ignore[return-value]
 
     @wraps(function)
     def kept(series: Series, /, *arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:

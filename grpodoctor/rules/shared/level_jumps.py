@@ -18,10 +18,14 @@ _AT_ONCE = 0.6
 """Share of the whole change that one reading takes; see REW016."""
 
 
-@once_per_reading
 def is_apart(series: Series, side: int) -> bool:
     """Whether the latest readings are all above, or all below, as many before them."""
     values = series.tail(2 * side)
+    if len(values) < 2 * side:
+        return False
+    (first, before), (after, last) = (values[0], values[side - 1]), (values[side], values[-1])
+    if (last > first and after < before) or (last < first and after > before):
+        return False  # without a look at all of them
     nearby, latest = values[:side], values[side:]
     if len(latest) < side or min(nearby) <= values[-1] <= max(nearby):
         return False
