@@ -74,9 +74,9 @@ class _WindowExtreme:
             return self._value
         if self._step >= steps[-count if count < WINDOW else -WINDOW]:
             if steps[-2] == self._asked:  # the usual case, without a copy
-                latest = values[-1]
-                if self._choose(latest, self._value) == latest:
-                    self._value, self._step = latest, newest
+                last = values[-1]
+                if self._choose(last, self._value) == last:
+                    self._value, self._step = last, newest
             else:
                 since = values[bisect_right(steps, self._asked) :]
                 extreme = self._choose(since)
@@ -362,19 +362,25 @@ class Series:
         level: float | None = self.memo.get(count)
         if level is None:
             # `tail` would be a further call, and rules ask for twenty levels at every step.
-            values = self._values[-min(count, WINDOW) :] if count > 0 else []
+            values = self._values[-count:] if 0 < count < WINDOW else self.tail(count)
             level = self.memo[count] = median(values)
         return level
 
     def mean(self, count: int) -> float:
         """Mean of the latest `count` readings that are finite; NaN if there are none."""
-        finite = [value for value in self.tail(count) if math.isfinite(value)]
+        finite = self.tail(count)
+        if not math.isfinite(sum(finite)):  # a finite sum saves looking at each value
+            finite = list(filter(math.isfinite, finite))
         if not finite:
             return math.nan
         try:
             return math.fsum(finite) / len(finite)
         except OverflowError:  # of the sum, not of the mean
             return math.fsum(value / len(finite) for value in finite)
+
+    def distances(self) -> list[float]:
+        """The distances between successive readings of the window, oldest first; not a copy."""
+        return self._distances.of(self._steps, self._values) if self._steps else []
 
     def noise(self, count: int) -> float:
         """Noise of one reading among the latest `count`; see `step_noise`."""
@@ -408,8 +414,7 @@ def once_per_reading(
     Many rules ask the same of the outcome at each step. The function must depend on nothing but the
     series and its other arguments, which must be hashable.
     """
-
-    if len(signature(function).parameters) == 1:  # a key of its own saves half of the time of a call
+    if len(signature(function).parameters) == 1:  # its key is found faster
 
         @wraps(function)
         def kept_alone(series: Series) -> _Result:

@@ -50,8 +50,9 @@ class FirstUpdates(NamedTuple):
 def many_clipped_at_first(chart: Chart) -> FirstUpdates | None:
     """The first updates, if they clipped many tokens; None if few, or the run is too short."""
     low, high = [chart.series(name).first_value for name in CLIP_SIDES]
-    is_any = low is None and high is None
-    clipped = (chart.series(ANY_CLIP).first_value or 0.0) if is_any else (low or 0.0) + (high or 0.0)
+    clipped = (low or 0.0) + (high or 0.0)
+    if low is None and high is None:
+        clipped = chart.series(ANY_CLIP).first_value or 0.0
     name = current_metric(chart, ENTROPY_METRICS)
     entropy = chart.series(name)
     started = entropy.first_value or 0.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from operator import sub
 
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.series import WINDOW, Series, once_per_reading
@@ -49,7 +48,7 @@ def largest_jump(series: Series) -> tuple[int, tuple[float, float]] | None:
     values = series.tail(WINDOW)
     if len(values) < BEFORE + NEARBY or not math.isfinite(sum(values)):
         return None
-    changes = list(map(abs, map(sub, values[BEFORE:], values[BEFORE - 1 :])))
+    changes = series.distances()[BEFORE - 1 :]
     least = _NOTABLE * series.noise(WINDOW)
     if max(changes) < least:
         return None  # the usual case

@@ -54,6 +54,12 @@ def step_changes(
     return StepChanges(statistics.correlation(*moves), slope)
 
 
+def may_follow(first: Series, second: Series, readings: int) -> bool:
+    """Whether `step_changes` may find a relation: the directions of the changes may agree."""
+    columns = _latest(first, second, readings)
+    return len(columns[0]) >= readings and _may_agree(*columns)
+
+
 def _may_agree(first: list[float], second: list[float]) -> bool:
     """Whether directions may agree: exact without ties, which it counts for either side.
 
