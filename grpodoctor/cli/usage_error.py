@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from grpodoctor.errors import ConfigError
@@ -23,3 +24,19 @@ def usage_error(error: Any, command: str) -> ConfigError:
     if possible:
         remedy = f"did you mean {' or '.join(possible[:_MOST_NAMED])}?"
     return ConfigError("no such option", where=error.option_name[:200], remedy=remedy)
+
+
+def top_level_error(error: Any, words: Sequence[str], commands: Iterable[str]) -> ConfigError:
+    """The same for an option before the command, where only those of the program itself may be.
+
+    Args:
+        error: the usage error.
+        words: the command line.
+        commands: the names of all commands.
+    """
+    refusal = usage_error(error, "grpodoctor")
+    named = next((word for word in words if word in commands), None)
+    if named is None or not hasattr(error, "possibilities"):
+        return refusal
+    remedy = f"put options after the command: grpodoctor {named} ... {words[0]}"
+    return ConfigError(refusal.what, where=refusal.where, remedy=remedy)
