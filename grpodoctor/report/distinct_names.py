@@ -36,9 +36,9 @@ def _end_of(name: str, names: Sequence[str]) -> str:
     """The last parts of a path that tell it apart from the others; the whole path if none do."""
     parts = name.split("/")
     others = [other.split("/") for other in names if other != name]
-    for count in range(1, len(parts) - 1):
+    for count in range(1, len(parts)):
         if not any(other[-count:] == parts[-count:] for other in others):
-            return f"{_CUT}/{'/'.join(parts[-count:])}"
+            return min(f"{_CUT}/{'/'.join(parts[-count:])}", name, key=len)
     return name
 
 

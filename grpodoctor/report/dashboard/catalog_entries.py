@@ -111,8 +111,8 @@ def _remedy_names(remedy_id: str) -> tuple[FrameworkNames, ...]:
             *framework_settings(change, framework.name, PLAIN_GRPO),
             *framework_settings(remedy.restart_with, framework.name),
         ]
-        lines = with_values([line for line in lines if line.key], {})
-        settings = tuple(dict.fromkeys(line.commented_line for line in lines))
+        written = with_values([line for line in lines if line.key], {})
+        settings = tuple(dict.fromkeys(line.commented_line for line in written))
         named.append(FrameworkNames(framework.name, settings))
     return tuple(each for each in named if each.names)
 
