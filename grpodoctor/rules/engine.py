@@ -155,7 +155,7 @@ class Engine:
         same readings is used again.
         """
         fresh, without = self.chart.fresh, []
-        if not record.values.keys() <= fresh:
+        if not self.chart.is_complete:
             without = [
                 (name, reading.why if isinstance(reading, NotApplicable) else "")
                 for name, reading in record.values.items()

@@ -6,11 +6,9 @@ fixed size.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import NamedTuple
 
 from grpodoctor.frameworks.complete_config import CompleteConfig, complete_config
@@ -35,8 +33,6 @@ MOST_LAYOUTS = 256
 
 
 _EMPTY = Series()
-
-_VALUE = attrgetter("value")
 
 
 class _SeriesByName(dict[str, Series]):
@@ -89,6 +85,8 @@ class Chart:
     """The readings of the current step, by canonical name."""
     fresh: frozenset[str] = frozenset()
     """Metrics with a number at the current step, including inferred ones."""
+    is_complete: bool = True
+    """Whether each reading of the current step is a number in a window."""
     resumes: deque[Resume] = field(default_factory=lambda: deque(maxlen=MOST_RESUMES))
     """The times that the run went back to an earlier step, in the order of the log."""
     nonfinite: dict[str, deque[int]] = field(default_factory=dict)
@@ -143,11 +141,13 @@ class Chart:
         if record.knobs:
             self._change_knobs(record.step, record.knobs)
         numbers = _numbers(record.values)
-        if len(numbers) < len(record.values):
+        count = len(numbers)
+        if count < len(record.values):
             self._note_nonfinite(record)
         if ZERO_VARIANCE not in record.values:
             numbers.update(inferred_group_rates(numbers, self.knobs, self.manifest.framework))
         self._append_all(record.step, numbers)
+        self.is_complete = count == len(record.values) and len(self.fresh) == len(numbers)
 
     def _note_nonfinite(self, record: StepRecord) -> None:
         """Keep the step of readings without any finite entry."""
@@ -233,17 +233,19 @@ def _numbers(readings: Mapping[str, Reading]) -> dict[str, float]:
 
     A call for each of them would take as long again.
     """
-    try:  # the usual case: each reading has a number, so their sum is one
-        numbers = dict(zip(readings, map(_VALUE, readings.values()), strict=True))
-        if not math.isnan(sum(numbers.values())):
-            return numbers
-    except (AttributeError, TypeError, OverflowError):
-        pass
-    return {
-        name: number
-        for name, reading in readings.items()
-        if (number := getattr(reading, "value", None)) is not None and number == number
-    }
+    try:  # the usual case: each reading has this attribute
+        return {
+            name: number
+            for name, reading in readings.items()
+            if (number := reading.value) is not None  # type: ignore[union-attr]  # caught below
+            and number == number
+        }
+    except AttributeError:
+        return {
+            name: number
+            for name, reading in readings.items()
+            if (number := getattr(reading, "value", None)) is not None and number == number
+        }
 
 
 def _restore(knobs: dict[str, Setting], before: Mapping[str, Setting | None]) -> None:

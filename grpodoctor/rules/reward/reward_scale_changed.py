@@ -155,9 +155,11 @@ class RewardScaleChanged(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the latest readings with those before them."""
         spreads, bounds, outcomes = _logged_among(chart.fresh)
-        found = [self._jump(chart, name) for name in spreads if self._may_jump(chart, name)]
+        found = [self._jump(chart, name) for name in spreads]
         mean = current_metric(chart, _MEANS)
-        means = self._windows_apart(chart, mean)
+        means = self._windows(chart, mean)
+        if means is not None and not _are_apart(*means):
+            means = None
         if means is not None:
             found += [self._scaled(chart, name, means) for name in spreads]
         found += [self._stretched(chart, name) for name in bounds]
@@ -190,17 +192,6 @@ class RewardScaleChanged(Rule):
         if len(values) < RECENT + self.after or not math.isfinite(sum(values)):
             return None
         return values[:RECENT], values[RECENT:]
-
-    def _windows_apart(self, chart: Chart, name: str) -> _Windows | None:
-        """The same if all readings since the step are above, or below, all those before it."""
-        values = chart.series(name).tail(RECENT + self.after)
-        if len(values) == RECENT + self.after:
-            is_up, is_down = values[-1] > values[0], values[-1] < values[0]
-            before, after = values[RECENT - 1], values[RECENT]
-            if (is_up and after < before) or (is_down and after > before):
-                return None  # the usual case, without a look at all of them
-        windows = self._windows(chart, name)
-        return windows if windows is not None and _are_apart(*windows) else None
 
     def _scaled(self, chart: Chart, name: str, means: _Windows) -> Sighting | None:
         """A mean and a spread that change by the same factor."""
@@ -351,11 +342,6 @@ class RewardScaleChanged(Rule):
         evidence = cite_all(chart, *dict.fromkeys((current_metric(chart, _MEANS), name)))
         text = f"{text}, {reason}: the reward function changed."
         return Sighting("warning", text, evidence, find_onset=partial(int, step))
-
-    def _may_jump(self, chart: Chart, name: str) -> bool:
-        """Whether the latest reading is so high that `_jump` is worth a look."""
-        series = chart.series(name)
-        return series.last >= self.factor * series.window_min()
 
     def _jump(self, chart: Chart, name: str) -> Sighting | None:
         series = chart.series(name)

@@ -67,7 +67,7 @@ def _may_agree(first: list[float], second: list[float]) -> bool:
     """
     rises, others = (map(lt, column, islice(column, 1, None)) for column in (first, second))
     count = len(first) - 1
-    along = sum(map(eq, rises, others))
+    along: int = sum(map(eq, rises, others))
     most = (1 - _CONSISTENT) * count
     return along <= most or count - along <= most
 
