@@ -186,6 +186,19 @@ class _LazyCommands(_FewConversions, TyperGroup):
     The signatures take `Any` because some versions of typer contain their own copy of click.
     """
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args:  # prints the help
+            return super().parse_args(ctx, args)
+        words = list(args)  # click empties the list
+        try:
+            return super().parse_args(ctx, args)
+        except _USAGE_ERROR as error:
+            from grpodoctor.cli.usage_error import top_level_error
+
+            refusal = top_level_error(error, words, COMMANDS)
+            _complain(refusal)
+            raise typer.Exit(refusal.exit_code) from None
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = FORMER_NAMES.get(args[0], args[0])
         args = [name, *args[1:]]

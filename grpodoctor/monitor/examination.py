@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
+from grpodoctor.frameworks.relative_settings import with_values
+from grpodoctor.frameworks.run_config import flattened
 from grpodoctor.frameworks.unused_keys import UnusedKeys
 from grpodoctor.monitor.advice import Advice, AdviceSource, with_alternatives
 from grpodoctor.monitor.attached_probes import AttachedProbes
@@ -247,6 +249,9 @@ class Examination:
             return None
         remedy = remedy_for(self.crash.kind)
         advice = self.advice([remedy], framework)[remedy] if remedy else None
+        if advice is not None:
+            config = dict(flattened(self.engine.chart.manifest.config))
+            advice = replace(advice, spelling=with_values(advice.spelling, config))
         return CrashReport(self.crash, self.facts().last_step, advice)
 
     def findings_by_cause(self) -> tuple[list[Finding], dict[str, Finding]]:

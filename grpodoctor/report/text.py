@@ -14,6 +14,7 @@ from rich.measure import Measurement
 from rich.padding import Padding
 from rich.text import Text
 
+from grpodoctor.report.distinct_names import distinct_names
 from grpodoctor.report.view import (
     Block,
     Bullets,
@@ -373,6 +374,9 @@ def _fitted(cells: list[Text], column: Column, width: int | None) -> list[Text]:
     """
     if width is None or not column.unbroken:
         return cells
+    if column.cut:
+        names = distinct_names([cell.plain for cell in cells], width)
+        return [Text(name, cell.style) for name, cell in zip(names, cells, strict=True)]
     ends = range((width - 1) // 2, max(width - 1, 1))
     shortened = ([_shortened(cell, width, end) for cell in cells] for end in ends)
     return max(shortened, key=lambda names: len({name.plain for name in names}), default=cells)

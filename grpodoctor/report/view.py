@@ -135,11 +135,11 @@ class Setting:
 
 
 _APPLIED = {
-    "safe": "reversible while the run goes on",
-    "unsafe": "changes the objective",
-    "suggest": "by hand",
+    "safe": "safe: reversible while the run goes on",
+    "unsafe": "unsafe: changes the objective",
+    "suggest": "manual: restart or check",
 }
-"""What the words for the applicability of a remedy mean."""
+"""The applicability of a remedy, as reports state it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +157,8 @@ class Remedy:
 
     @property
     def applied(self) -> str:
-        """How the change is applied, with what the word means."""
-        meaning = _APPLIED.get(self.applicability, "")
-        return f"{self.applicability}: {meaning}" if meaning else self.applicability
+        """How the change is applied."""
+        return _APPLIED.get(self.applicability, self.applicability)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ size cover the run. The trend test loses power where few blocks remain: with twe
 class BlockMeans:
     """Means of successive blocks of readings, from the first reading of the run to the latest."""
 
-    __slots__ = ("_finite", "_last_steps", "_seen", "_total", "changes", "means", "size")
+    __slots__ = ("_finite", "_last_steps", "_total", "changes", "means", "pending", "size")
 
     def __init__(self) -> None:
         self.means = array("d")
@@ -27,18 +27,13 @@ class BlockMeans:
         self._last_steps = array("q")
         self._total = 0.0
         self._finite = 0
-        self._seen = 0
+        self.pending = 0
         """Readings of the block that is not complete yet, and their finite ones and sum above."""
 
     @property
     def readings(self) -> int:
         """Readings that the blocks cover."""
-        return len(self.means) * self.size + self._seen
-
-    @property
-    def pending(self) -> int:
-        """The latest of these readings, which fill no block yet."""
-        return self._seen
+        return len(self.means) * self.size + self.pending
 
     def take(self, values: Sequence[float], total: float) -> bool:
         """Add readings with a finite sum within the current block, the usual case of a long run.
@@ -47,18 +42,18 @@ class BlockMeans:
             Whether they were added; otherwise `add` must do it.
         """
         count = len(values)
-        if self._seen + count >= self.size or not math.isfinite(total):
+        if self.pending + count >= self.size or not math.isfinite(total):
             return False
         self._total += total
         self._finite += count
-        self._seen += count
+        self.pending += count
         return True
 
     def add(self, steps: Sequence[int], values: Sequence[float], count: int) -> None:
         """Add the last `count` readings of two sequences; those that are not finite are ignored."""
-        if self._seen + count < self.size:  # the usual case of a long run
+        if self.pending + count < self.size:  # the usual case of a long run
             self._include(values[-count:])
-            self._seen += count
+            self.pending += count
             return
         if self.size == 1 and len(self.means) + count < MOST_BLOCKS:
             self.means.extend(values[-count:])
@@ -66,10 +61,10 @@ class BlockMeans:
             return
         begin, last = len(values) - count, len(values)
         while begin < last:
-            end = min(last, begin + self.size - self._seen)
+            end = min(last, begin + self.size - self.pending)
             self._include(values[begin:end])
-            self._seen += end - begin
-            if self._seen == self.size:
+            self.pending += end - begin
+            if self.pending == self.size:
                 self._close(steps[end - 1])
             begin = end
 
@@ -89,7 +84,7 @@ class BlockMeans:
             self._merge()
 
     def _clear_pending(self) -> None:
-        self._total, self._finite, self._seen = 0.0, 0, 0
+        self._total, self._finite, self.pending = 0.0, 0, 0
 
     def _merge(self) -> None:
         pairs = zip(self.means[::2], self.means[1::2], strict=True)

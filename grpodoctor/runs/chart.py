@@ -47,6 +47,7 @@ class _Layout(NamedTuple):
 
     fresh: frozenset[str]
     """The metrics with a window."""
+    is_fresh: Callable[[object], bool]
     appends: tuple[Callable[[int, float], None], ...]
     """Adds a reading to the window of each metric; one without a window ignores it."""
 
@@ -84,12 +85,16 @@ class Chart:
     """The readings of the current step, by canonical name."""
     fresh: frozenset[str] = frozenset()
     """Metrics with a number at the current step, including inferred ones."""
+    is_complete: bool = True
+    """Whether each reading of the current step is a number in a window."""
     resumes: deque[Resume] = field(default_factory=lambda: deque(maxlen=MOST_RESUMES))
     """The times that the run went back to an earlier step, in the order of the log."""
     nonfinite: dict[str, deque[int]] = field(default_factory=dict)
     """Of each metric, the latest steps at which all its entries were NaN or infinite."""
     series: Callable[[str], Series] = field(init=False, repr=False)
     """Returns the window of a metric by its name; an empty one if it has no readings."""
+    is_fresh: Callable[[str], bool] = field(init=False, repr=False)
+    """Whether a metric has a number at the current step."""
     _first_step: int | None = None
     _series: _SeriesByName = field(default_factory=_SeriesByName)
     _layouts: dict[tuple[str, ...], _Layout] = field(default_factory=dict)
@@ -104,8 +109,9 @@ class Chart:
 
     def __post_init__(self) -> None:
         self.knobs = {**self.manifest.knobs, **self.knobs}
-        # A method of this class would take three times as long, and rules ask at every step.
+        # Methods of this class would take three times as long, and rules ask at every step.
         self.series = self._series.__getitem__
+        self.is_fresh = self.fresh.__contains__
 
     @property
     def config(self) -> CompleteConfig:
@@ -135,11 +141,13 @@ class Chart:
         if record.knobs:
             self._change_knobs(record.step, record.knobs)
         numbers = _numbers(record.values)
-        if len(numbers) < len(record.values):
+        count = len(numbers)
+        if count < len(record.values):
             self._note_nonfinite(record)
         if ZERO_VARIANCE not in record.values:
             numbers.update(inferred_group_rates(numbers, self.knobs, self.manifest.framework))
         self._append_all(record.step, numbers)
+        self.is_complete = count == len(record.values) and len(self.fresh) == len(numbers)
 
     def _note_nonfinite(self, record: StepRecord) -> None:
         """Keep the step of readings without any finite entry."""
@@ -156,7 +164,7 @@ class Chart:
             if len(self._layouts) >= MOST_LAYOUTS:
                 self._layouts.clear()
             layout = self._layouts[names] = self._layout_of(names)
-        self.fresh = layout.fresh
+        self.fresh, self.is_fresh = layout.fresh, layout.is_fresh
         for append, number in zip(layout.appends, numbers.values(), strict=True):
             append(step, number)
 
@@ -167,7 +175,8 @@ class Chart:
             if name not in known and len(known) < MOST_METRICS:
                 known[name] = Series()
             appends.append(known[name].append if name in known else _ignore)
-        return _Layout(frozenset(name for name in names if name in known), tuple(appends))
+        fresh = frozenset(name for name in names if name in known)
+        return _Layout(fresh, fresh.__contains__, tuple(appends))
 
     def _change_knobs(self, step: int, knobs: Mapping[str, Setting]) -> None:
         before = {name: self.knobs.get(name) for name in knobs}
@@ -209,10 +218,6 @@ class Chart:
     def value(self, name: str) -> float | None:
         """The number of a metric at the current step; None if it has none."""
         return scalar(self.reading(name))
-
-    def is_fresh(self, name: str) -> bool:
-        """Whether the metric has a number at the current step."""
-        return name in self.fresh
 
     def baseline(self, name: str) -> Baseline | None:
         """The baseline of a metric; None until it has enough readings."""

@@ -26,6 +26,11 @@ def _finite(values: Sequence[float]) -> list[float]:
     return sorted(values if math.isfinite(sum(values)) else filter(math.isfinite, values))
 
 
+def _finite_count(values: Sequence[float]) -> int:
+    """The number of finite values."""
+    return len(values) if isfinite(sum(values)) else sum(map(isfinite, values))
+
+
 def median(values: Sequence[float]) -> float:
     """Median of the finite values; NaN if there are none."""
     # Written without the helpers: this function takes a tenth of the time of all rules.
@@ -63,7 +68,7 @@ def level_shift(before: Sequence[float], after: Sequence[float]) -> float:
     (level, spread), (shifted, shifted_spread) = robust_level(before), robust_level(after)
     if math.isnan(level) or math.isnan(shifted):
         return math.nan
-    first, second = (sum(map(math.isfinite, values)) for values in (before, after))
+    first, second = _finite_count(before), _finite_count(after)
     widest = max(spread, shifted_spread)
     # The median of n normal values has a standard error of sqrt(pi / 2n) standard deviations.
     error = widest * math.sqrt(math.pi / 2 * (1 / first + 1 / second))

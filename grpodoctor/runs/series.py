@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from inspect import signature
 from itertools import islice
 from operator import sub
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -68,14 +69,19 @@ class _WindowExtreme:
 
     def of(self, steps: Sequence[int], values: Sequence[float]) -> float:
         """The extreme of the last `WINDOW` readings."""
-        newest = steps[-1]
+        newest, count = steps[-1], len(steps)
         if self._asked == newest:
             return self._value
-        if self._step >= steps[-min(len(steps), WINDOW)]:
-            since = values[bisect_right(steps, self._asked) :]
-            extreme = self._choose(since)
-            if self._choose(extreme, self._value) == extreme:
-                self._value, self._step = extreme, steps[since.index(extreme) - len(since)]
+        if self._step >= steps[-count if count < WINDOW else -WINDOW]:
+            if steps[-2] == self._asked:  # the usual case, without a copy
+                last = values[-1]
+                if self._choose(last, self._value) == last:
+                    self._value, self._step = last, newest
+            else:
+                since = values[bisect_right(steps, self._asked) :]
+                extreme = self._choose(since)
+                if self._choose(extreme, self._value) == extreme:
+                    self._value, self._step = extreme, steps[since.index(extreme) - len(since)]
         else:
             latest = values[-WINDOW:]
             self._value = self._choose(latest)
@@ -163,9 +169,11 @@ class Series:
         if self.baseline is None and math.isfinite(value):
             self._first.append((step, value))
             self._set_starts()
-        self._unblocked += 1
-        if self._unblocked == BASELINE:
+        unblocked = self._unblocked + 1
+        if unblocked == BASELINE:
             self._close_block()
+        else:
+            self._unblocked = unblocked
 
     def _drop_old(self) -> None:
         """Drop the readings before the window."""
@@ -187,7 +195,8 @@ class Series:
     def _close_block(self) -> None:
         """Compare a block of readings with the extremes."""
         self._unblocked = 0
-        self._drop_old()
+        if len(self._steps) > WINDOW:
+            self._drop_old()
         step, latest = self._steps[-1], self._values[-BASELINE:]
         total = sum(latest)
         if not self.blocks.take(latest, total):
@@ -332,7 +341,9 @@ class Series:
     @property
     def readings(self) -> int:
         """Readings since the start of the run."""
-        return max(len(self), self.blocks.readings + self._unblocked)
+        blocks = self.blocks
+        count = len(blocks.means) * blocks.size + blocks.pending + self._unblocked
+        return max(count, len(self))
 
     @property
     def trend(self) -> float:
@@ -351,19 +362,25 @@ class Series:
         level: float | None = self.memo.get(count)
         if level is None:
             # `tail` would be a further call, and rules ask for twenty levels at every step.
-            values = self._values[-min(count, WINDOW) :] if count > 0 else []
+            values = self._values[-count:] if 0 < count < WINDOW else self.tail(count)
             level = self.memo[count] = median(values)
         return level
 
     def mean(self, count: int) -> float:
         """Mean of the latest `count` readings that are finite; NaN if there are none."""
-        finite = [value for value in self.tail(count) if math.isfinite(value)]
+        finite = self.tail(count)
+        if not math.isfinite(sum(finite)):  # a finite sum saves looking at each value
+            finite = list(filter(math.isfinite, finite))
         if not finite:
             return math.nan
         try:
             return math.fsum(finite) / len(finite)
         except OverflowError:  # of the sum, not of the mean
             return math.fsum(value / len(finite) for value in finite)
+
+    def distances(self) -> list[float]:
+        """The distances between successive readings of the window, oldest first; not a copy."""
+        return self._distances.of(self._steps, self._values) if self._steps else []
 
     def noise(self, count: int) -> float:
         """Noise of one reading among the latest `count`; see `step_noise`."""
@@ -397,6 +414,16 @@ def once_per_reading(
     Many rules ask the same of the outcome at each step. The function must depend on nothing but the
     series and its other arguments, which must be hashable.
     """
+    if len(signature(function).parameters) == 1:  # its key is found faster
+
+        @wraps(function)
+        def kept_alone(series: Series) -> _Result:
+            result: _Result = series.memo.get(function, _UNKNOWN)
+            if result is _UNKNOWN:
+                result = series.memo[function] = function(series)  # type: ignore[call-arg]
+            return result
+
+        return kept_alone  # type: ignore[return-value]
 
     @wraps(function)
     def kept(series: Series, /, *arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:

@@ -45,7 +45,17 @@ def test_a_value_of_another_option_names_that_option(arguments: str, remedy: str
         ("check --zzz x", "no such option (--zzz); see: grpodoctor check --help"),
         ("check", "missing argument 'PATHS'; see: grpodoctor check --help"),
         ("check x --fail-on", "option '--fail-on' requires an argument; see: "),
-        ("rule A B", "got unexpected extra argument(s) (B); see: grpodoctor rule --help"),
+        ("rule A B", "unexpected argument (B); see: grpodoctor rule --help"),
+        ("--bogus", "no such option (--bogus); see: grpodoctor --help"),
+        ("--versoin", "no such option (--versoin); did you mean --version?"),
+        ("-x", "no such option (-x); see: grpodoctor --help"),
+        (
+            "--json check x",
+            "no such option (--json); put options after the command: grpodoctor check ... --json",
+        ),
+        ("--version=3", "option '--version' does not take a value; see: grpodoctor --help"),
+        ("check x -q", "no such option (-q); see: grpodoctor check --help"),
+        ("mcp /nonexistent", "the root is not a directory (/nonexistent); pass the directory that"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(arguments: str, message: str) -> None:
@@ -107,3 +117,9 @@ def test_no_wording_of_the_validation_library_reaches_the_user() -> None:
         tried += 1
     assert tried > 30
     assert "must be at most 60" in run("watch", "x", "--interval", "100").stderr
+
+
+def test_the_program_alone_prints_its_help() -> None:
+    done = run()
+    assert "Usage: " in done.stdout + done.stderr
+    assert "check" in done.stdout + done.stderr

@@ -45,7 +45,8 @@ def mcp(
     from grpodoctor.errors import ConfigError, MissingExtraError
 
     if not root.is_dir():
-        raise ConfigError("the root is not a directory", where=str(root)[:200])
+        remedy = "pass the directory that holds the runs"
+        raise ConfigError("the root is not a directory", where=str(root)[:200], remedy=remedy)
     project = project_settings(config, isolated=isolated)
     try:
         from grpodoctor.cli.mcp.server import Pages, server_of

@@ -116,7 +116,7 @@ _ENGINE_SETTINGS = (
     KnobMapping("no_prefix_cache", "vllm_enable_prefix_caching", write=False),
     KnobMapping("small_micro_batch",
         write={"per_device_train_batch_size": 1,
-               "gradient_accumulation_steps": "<current value x old per-device batch>"}),
+               "gradient_accumulation_steps": "<current value x per_device_train_batch_size>"}),
     KnobMapping("gradient_checkpointing", "gradient_checkpointing"),
     KnobMapping("sampler_memory", "vllm_gpu_memory_utilization",
         write="<current value - 0.1>", note="if sampler and learner share the GPUs"),

@@ -149,7 +149,8 @@ _ENGINE_SETTINGS = (
     KnobMapping("small_micro_batch",
         write={"actor_train.training_args.per_device_train_batch_size": 1,
                "actor_train.training_args.gradient_accumulation_steps":
-                   "<current value x old per-device batch>"}),
+                   "<current value x "
+                   "actor_train.training_args.per_device_train_batch_size>"}),
     KnobMapping("gradient_checkpointing", "actor_train.model_args.disable_gradient_checkpointing",
         write=False),
     KnobMapping("sampler_memory", f"{_ENGINE}.gpu_memory_utilization",

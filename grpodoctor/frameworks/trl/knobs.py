@@ -192,7 +192,8 @@ _ENGINE_SETTINGS = (
     KnobMapping("no_prefix_cache", write={f"{_SERVER} --enable_prefix_caching": False}),
     KnobMapping("small_micro_batch",
         write={"per_device_train_batch_size": 1,
-               "gradient_accumulation_steps": Raw("<current value x old per-device batch>")}),
+               "gradient_accumulation_steps":
+                   Raw("<current value x per_device_train_batch_size>")}),
     KnobMapping("gradient_checkpointing", "gradient_checkpointing"),
     KnobMapping("sampler_memory", "vllm_gpu_memory_utilization", write=Raw("0.2"),
         note='the default is 0.3; take 0.1 off yours, with vllm_mode="colocate"'),

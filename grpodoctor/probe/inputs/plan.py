@@ -332,7 +332,10 @@ def _read_toml(file: Path) -> Mapping[str, Any]:
             remedy="check the path",
         ) from None
     except ValueError as error:
-        raise ConfigError(f"the grid file is not TOML: {error}", where=str(file)) from None
+        remedy = "the format is documented in docs/probe.md"
+        raise ConfigError(
+            f"the grid file is not TOML: {error}", where=str(file), remedy=remedy
+        ) from None
 
 
 def _explained(problem: ErrorDetails, where: str) -> ConfigError:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Literal
 
 from grpodoctor.frameworks.registry import all_frameworks, configurable_frameworks
+from grpodoctor.frameworks.relative_settings import with_values
 from grpodoctor.frameworks.settings import framework_settings
 from grpodoctor.monitor.advice import called_for_by, overlapping
 from grpodoctor.remedies.base import Remedy
@@ -110,7 +111,8 @@ def _remedy_names(remedy_id: str) -> tuple[FrameworkNames, ...]:
             *framework_settings(change, framework.name, PLAIN_GRPO),
             *framework_settings(remedy.restart_with, framework.name),
         ]
-        settings = tuple(dict.fromkeys(line.commented_line for line in lines if line.key))
+        written = with_values([line for line in lines if line.key], {})
+        settings = tuple(dict.fromkeys(line.commented_line for line in written))
         named.append(FrameworkNames(framework.name, settings))
     return tuple(each for each in named if each.names)
 

@@ -387,7 +387,9 @@ def crash_blocks(report: Report) -> tuple[Block, ...]:
     advice = report.crash.remedy if report.crash else None
     if advice is None:
         return ()
-    settings = _settings_of(advice) or tuple(map(_setting, advice.spelling))
+    how = remedy_of(advice.id).how  # for the page: the settings are what to do
+    lines = [line for line in advice.spelling if line.key or line.note != how]
+    settings = tuple(map(_setting, lines or advice.spelling))
     return (Remedy(advice.title, settings, advice.id, advice.applicability),)
 
 

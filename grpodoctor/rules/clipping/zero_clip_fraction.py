@@ -55,12 +55,15 @@ class ZeroClipFraction(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for a reading that is not applicable, or for a zero that one update explains."""
+        is_zero, readings = True, chart.readings
         for name in (_HIGH, _LOW):
-            reading = chart.readings.get(name)
+            reading = readings.get(name)
             if isinstance(reading, NotApplicable):
                 return Sighting("info", f"No clipping is expected: {reading.why}.", ())
-        if any(chart.series(name).last for name in (_HIGH, _LOW) if chart.is_fresh(name)):
-            return None
+            if chart.is_fresh(name) and chart.series(name).last:
+                is_zero = False
+        if not is_zero:
+            return None  # the usual case
         if self._updates(chart) != 1 or chart.knobs.get("old_logprobs") == "sampler":
             return None
         text = (

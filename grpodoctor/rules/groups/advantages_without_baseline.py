@@ -102,7 +102,7 @@ class AdvantagesWithoutBaseline(Rule):
         """Look for batches without a negative advantage, then compare the two means."""
         if has_critic(chart):
             return None
-        if any(chart.is_fresh(name) for name in (_ADVANTAGE, _LOWEST, _POSITIVE)):
+        if not chart.fresh.isdisjoint((_ADVANTAGE, _LOWEST, _POSITIVE)):
             return self._never_negative(chart) or self._follows_reward(chart)
         if chart.manifest.framework not in _LOSS_IS_ADVANTAGE:
             return NOT_LOGGED

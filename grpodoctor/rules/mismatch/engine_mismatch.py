@@ -200,7 +200,7 @@ class EngineMismatch(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Judge the mean first, then the worst response, then the worst token."""
-        if any(len(chart.series(name)) for name in _PROBABILITIES):
+        if _has_probabilities(chart):
             judged = self._by_mean(chart) or self._by_response(chart) or self._by_growth(chart)
         else:
             judged = self._by_logprob(chart) or self._by_divergence(chart)
@@ -222,7 +222,7 @@ class EngineMismatch(Rule):
             text += about
         differences = (_MEAN, f"{_MEAN}/{PROBED}", _WORST_MEAN, _MAX, _WORST_MAX)
         evidence = cite_all(chart, *differences, _WEIGHT)
-        if not any(len(chart.series(name)) for name in _PROBABILITIES):
+        if not _has_probabilities(chart):
             evidence = cite_all(chart, _LOGPROBS, *_KLS, _WEIGHT)
         return Sighting(severity, f"{text}{probe_text}.", evidence, remedies, onset)
 
@@ -317,9 +317,11 @@ class EngineMismatch(Rule):
         name = current_metric(chart, _GAPS)
         is_logprob = name == _LOGPROBS
         series, floor = chart.series(name), self.least_logprob if is_logprob else self.least_kl
+        if len(series) < 2 * RECENT or not chart.is_fresh(name) or series.window_max() < floor:
+            return None  # the usual case, before the level is computed
         level = series.level(2 * RECENT)
-        if not level >= floor or len(series) < 2 * RECENT or not chart.is_fresh(name):
-            return None  # the usual case
+        if not level >= floor:
+            return None
         entropy = chart.series(current_metric(chart, ENTROPY_METRICS))
         nats = entropy.level(2 * RECENT)
         part = self.logprob_of_entropy if is_logprob else self.kl_of_entropy
@@ -390,6 +392,13 @@ class EngineMismatch(Rule):
                 text = f"The worst token differs by {level:.2f} in probability"
                 return "warning", f"{text}, up from {start.level:.2f}"
         return None
+
+
+def _has_probabilities(chart: Chart) -> bool:
+    """Whether a difference of probabilities was logged."""
+    if not chart.fresh.isdisjoint(_PROBABILITIES):
+        return True  # the usual case
+    return any(len(chart.series(name)) for name in _PROBABILITIES)
 
 
 def _first_step(series: Series) -> int:

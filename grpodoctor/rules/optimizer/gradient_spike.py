@@ -93,10 +93,11 @@ class GradientSpike(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the current gradient norm with the range of the earlier ones."""
         series = chart.series(_GRADIENT)
-        # A cheap check that avoids reading the window in nearly every step.
-        if len(series) <= self.min_early_readings or series.last < (
-            self.median_factor / 2 * series.level(9)
-        ):
+        # Cheap checks that avoid reading the window in nearly every step.
+        near, last = self.median_factor / 2, series.last
+        if len(series) <= self.min_early_readings or 0 <= last < near * series.window_min():
+            return None
+        if last < near * series.level(9):
             return None
         earlier = self._informative_gradients(chart, series)
         if len(earlier) < self.min_early_readings:

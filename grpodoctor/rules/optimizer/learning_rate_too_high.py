@@ -186,8 +186,8 @@ class LearningRateTooHigh(Rule):
 
     def _of_first_updates(self, chart: Chart, shares: Series, least: float) -> ClipBurst | None:
         """The first batch, if its updates went far: half of a burst, or a KL that shows it."""
-        share, step = shares.head(1)[0], shares.first_step
-        if share < least / 5 or step < shares.window_step:
+        share, step = shares.first_value, shares.first_step
+        if share is None or share < least / 5 or step < shares.window_step:
             return None  # the usual case
         usual = shares.level(WINDOW)
         is_burst = share >= max(least / 2, USUAL_FACTOR * usual)

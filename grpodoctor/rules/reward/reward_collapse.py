@@ -308,32 +308,32 @@ class RewardCollapse(Rule):
     def _from_first(self, chart: Chart, name: str) -> Sighting | None:
         """A run whose first reading is above all others: it lost a warm start in one interval."""
         series = chart.series(name)
-        first = series.head(1)
-        kept = (1 - self.warning_loss) * first[0] if first else 0.0
+        first = series.first_value
+        kept = (1 - self.warning_loss) * first if first is not None else 0.0
         if len(series) > RECENT and series.level(RECENT) > kept:
             return None  # the usual case; the noise takes longer
         # The window of a long run no longer contains the first reading.
         later = series.tail(WINDOW)[len(series) < WINDOW :]
-        if not first or first[0] <= 0 or len(later) < self.min_after_first:
+        if first is None or first <= 0 or len(later) < self.min_after_first:
             return None
         levels = [level.level for level in (series.highest,) if level is not None]
         best, now = max(*later, *levels), series.level(min(len(later), RECENT))
         # With rare successes, the first batch may be the only one that has any.
-        is_lost = min(later) > 0 and now <= (1 - self.warning_loss) * first[0]
+        is_lost = min(later) > 0 and now <= (1 - self.warning_loss) * first
         noise = step_noise(later)
         if (
             not is_lost
-            or not first[0] - best > noise
-            or not first[0] - now > self.min_first_noises * noise
+            or not first - best > noise
+            or not first - now > self.min_first_noises * noise
         ):
             return None
         reward = chart.series(_REWARD)
         if name == _ACCURACY and reward.head(1) and reward.level(RECENT) >= reward.head(1)[0]:
             return None  # REW005 reports it
-        text = f"{_noun(name)} fell from {first[0]:.3g} in the first reading to {now:.3g}."
-        middle, steps = (first[0] + now) / 2, series.steps(len(later))
+        text = f"{_noun(name)} fell from {first:.3g} in the first reading to {now:.3g}."
+        middle, steps = (first + now) / 2, series.steps(len(later))
         onset = next(step for step, value in zip(steps, later, strict=True) if value <= middle)
-        evidence = (cite(chart, name, first[0]),)
+        evidence = (cite(chart, name, first),)
         return Sighting("warning", text, evidence, find_onset=lambda: onset)
 
     def _breaks_off(self, chart: Chart, name: str) -> Sighting | None:
@@ -361,8 +361,11 @@ class RewardCollapse(Rule):
         It sees a run that breaks off sooner than the comparison of levels does.
         """
         series = chart.series(name)
-        now, left = series.level(_LATEST), 1 - self.critical_loss
-        if series.highest is None or not now <= left * series.highest.level:
+        left, best = 1 - self.critical_loss, series.highest
+        if best is None or series.window_min() > left * best.level:
+            return None  # the usual case
+        now = series.level(_LATEST)
+        if not now <= left * best.level:
             return None
         before = series.tail(_BEFORE + RECENT)[:_BEFORE]
         usual, low = statistics.median(before), sorted(before)[len(before) // 10]

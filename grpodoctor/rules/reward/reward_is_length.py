@@ -9,7 +9,7 @@ from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.pay_by_length import longer_earn_less
 from grpodoctor.rules.shared.reward_components import component_means, component_name
 from grpodoctor.rules.shared.run_health import COLLAPSE_LOSS, RECENT, share_lost
-from grpodoctor.rules.shared.step_changes import step_changes
+from grpodoctor.rules.shared.step_changes import may_follow, step_changes
 from grpodoctor.rules.shared.trend import start_level
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -142,6 +142,8 @@ class RewardIsLength(Rule):
     def _pay_per_token(self, chart: Chart, name: str) -> float | None:
         """What a component pays per token, if it follows the length or its logarithm."""
         length, component = chart.series(_LENGTH), chart.series(name)
+        if not may_follow(length, component, self.readings):
+            return None  # the usual case, for both kinds of changes
         for relative in (False, True):
             found = step_changes(length, component, self.readings, relative=relative)
             if found is not None and abs(found.correlation) >= self.min_correlation:
@@ -172,6 +174,8 @@ class RewardIsLength(Rule):
     def _correlation(self, chart: Chart) -> float | None:
         """The correlation of reward and length; None if it is too weak."""
         length, reward = chart.series(_LENGTH), chart.series(_REWARD)
+        if not may_follow(length, reward, self.readings):
+            return None
         changes = step_changes(length, reward, self.readings)
         relative = step_changes(length, reward, self.readings, relative=True)
         found = [each.correlation for each in (changes, relative) if each is not None]

@@ -7,7 +7,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite
 from grpodoctor.rules.shared.component_roles import only_form_is_earned, task_components
 from grpodoctor.rules.shared.reward_components import component_name
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.run_health import RECENT, fresh_metric
 from grpodoctor.rules.shared.success_measures import accuracy_is_contradicted
 from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.rules.shared.whole_run import never_moved
@@ -69,6 +69,9 @@ class RewardWithoutSuccess(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for a success measure that never moved, and for a reward that did."""
+        fresh = fresh_metric(chart, _SUCCESS)
+        if fresh is not None and chart.series(fresh).last > 0:
+            return None  # the usual case: it has moved
         logged = [name for name in _SUCCESS if len(chart.series(name))]
         tasks = [] if logged else task_components(chart)
         if not logged and not tasks:

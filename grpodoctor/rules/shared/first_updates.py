@@ -49,15 +49,17 @@ class FirstUpdates(NamedTuple):
 
 def many_clipped_at_first(chart: Chart) -> FirstUpdates | None:
     """The first updates, if they clipped many tokens; None if few, or the run is too short."""
-    first = {name: chart.series(name).first_value for name in CLIP_SIDES}
-    sides = tuple(name for name, value in first.items() if value is not None)
-    if not sides:
-        sides, first = (ANY_CLIP,), {ANY_CLIP: chart.series(ANY_CLIP).first_value}
+    low, high = [chart.series(name).first_value for name in CLIP_SIDES]
+    clipped = (low or 0.0) + (high or 0.0)
+    if low is None and high is None:
+        clipped = chart.series(ANY_CLIP).first_value or 0.0
     name = current_metric(chart, ENTROPY_METRICS)
     entropy = chart.series(name)
-    clipped, started = sum(value or 0.0 for value in first.values()), entropy.first_value or 0.0
+    started = entropy.first_value or 0.0
     if not started > 0 or not clipped >= MANY_CLIPPED * started:
         return None  # the usual case
+    sides = [side for side, value in zip(CLIP_SIDES, (low, high), strict=True) if value is not None]
+    sides = sides or [ANY_CLIP]
     clips = [chart.series(each) for each in sides]
     if max(series.first_step for series in (entropy, *clips)) > 1:
         return None  # logged later than the first updates

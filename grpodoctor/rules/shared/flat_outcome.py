@@ -24,7 +24,7 @@ from grpodoctor.rules.shared.whole_run import PARTS, quarter_means, rises_over_r
 from grpodoctor.rules.shared.windows import in_typical_steps
 from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
-from grpodoctor.runs.series import BASELINE, OPENING, Series
+from grpodoctor.runs.series import BASELINE, OPENING, Series, once_per_reading
 
 _REFERENCE_KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
 """Metrics of the distance from the policy to the reference."""
@@ -91,6 +91,7 @@ def is_flat(chart: Chart) -> bool:
     return not outcome_rose(chart) and not is_solved(chart)
 
 
+@once_per_reading
 def is_above_start(series: Series) -> bool:
     """Whether the latest level is above the first readings by more than noise.
 
@@ -98,7 +99,9 @@ def is_above_start(series: Series) -> bool:
     as well, or the means must differ: an early rise that is partly lost again has no trend.
     """
     start = series.start
-    if start is None or not series.level(RECENT) - start.level > median_noise(series):
+    if start is None or not series.level(RECENT) > start.level:
+        return False  # before the noise is estimated
+    if not series.level(RECENT) - start.level > median_noise(series):
         return False
     if series.trend >= _MIN_TREND:
         return True

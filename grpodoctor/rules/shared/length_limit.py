@@ -63,10 +63,12 @@ def lowered_limit(longest: Series) -> tuple[float, int]:
     Returns:
         The length and the number of readings since then; zeros without one.
     """
-    limit = longest.last if len(longest) else 0.0
     latest = longest.tail(_SURE)
-    if len(latest) < _SURE or latest.count(limit) < _SURE or longest.window_max() == limit:
+    if len(latest) < _SURE or latest[0] != latest[-1]:
         return 0.0, 0  # the usual case
+    limit = latest[-1]
+    if latest.count(limit) < _SURE or longest.window_max() == limit:
+        return 0.0, 0
     values = longest.tail(WINDOW)
     since = next(at for at, value in enumerate(reversed(values)) if value != limit)
     nearby = values[-since - 2 * _SURE : -since]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from operator import sub
 
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.series import WINDOW, Series, once_per_reading
@@ -18,10 +17,14 @@ _AT_ONCE = 0.6
 """Share of the whole change that one reading takes; see REW016."""
 
 
-@once_per_reading
 def is_apart(series: Series, side: int) -> bool:
     """Whether the latest readings are all above, or all below, as many before them."""
     values = series.tail(2 * side)
+    if len(values) < 2 * side:
+        return False
+    (first, before), (after, last) = (values[0], values[side - 1]), (values[side], values[-1])
+    if (last > first and after < before) or (last < first and after > before):
+        return False  # without a look at all of them
     nearby, latest = values[:side], values[side:]
     if len(latest) < side or min(nearby) <= values[-1] <= max(nearby):
         return False
@@ -45,7 +48,7 @@ def largest_jump(series: Series) -> tuple[int, tuple[float, float]] | None:
     values = series.tail(WINDOW)
     if len(values) < BEFORE + NEARBY or not math.isfinite(sum(values)):
         return None
-    changes = list(map(abs, map(sub, values[BEFORE:], values[BEFORE - 1 :])))
+    changes = series.distances()[BEFORE - 1 :]
     least = _NOTABLE * series.noise(WINDOW)
     if max(changes) < least:
         return None  # the usual case

@@ -83,15 +83,15 @@ def replaced_policy(chart: Chart, outcome_name: str) -> Replacement | None:
     values = outcome.tail(BEFORE + _AFTER[-1])
     if len(values) < BEFORE + _AFTER[0]:
         return None
-    if min(values[-_AFTER[-1] :]) > (1 - _LOST) * max(values) > 0:
-        return None  # the usual case, without a look at each step
+    falls = [(after, _fall(values, len(values) - after)) for after in _AFTER]
+    if not any(fall for _, fall in falls):
+        return None  # the usual case
     behavior = [
         name for name in (current_metric(chart, ENTROPY_METRICS), _LENGTH) if chart.is_fresh(name)
     ]
     if len(behavior) < 2:
         return None
-    for after in _AFTER:
-        fall = _fall(values, len(values) - after)
+    for after, fall in falls:
         if fall is None:
             continue
         step = outcome.steps(after)[0]
@@ -186,6 +186,8 @@ def _fall(values: Sequence[float], at: int) -> tuple[float, float] | None:
     """The levels before and after a reading that lost much of the outcome; None if it did not."""
     if at < BEFORE or values[at] >= values[at - 1]:
         return None
+    if values[at + NEARBY - 1] >= values[at - NEARBY] or values[at + 1] >= values[at - 1]:
+        return None  # nearly always enough, without copies
     if max(values[at : at + NEARBY]) >= min(values[at - NEARBY : at]):
         return None  # the usual case, before the noise is estimated
     fall = level_jump(values, at, _NOISES)

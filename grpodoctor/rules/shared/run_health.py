@@ -319,7 +319,10 @@ def is_near_best(series: Series) -> bool:
     """Whether the current level of a metric is within a tenth of its best level, or above it."""
     if series.highest is None or series.opening is None:
         return False
-    best = max(series.highest.level, series.opening.level, *series.head(1))
+    best = max(series.highest.level, series.opening.level)
+    first = series.first_value
+    if first is not None and first > best:
+        best = first
     return series.level(RECENT) >= best - _NEAR * _scale(series) > 0
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from itertools import islice, pairwise, repeat
-from operator import gt, lt, mul, sub
+from itertools import islice, repeat
+from operator import eq, gt, lt, mul, sub
 from typing import NamedTuple
 
 from grpodoctor.runs.series import Series
@@ -54,23 +54,22 @@ def step_changes(
     return StepChanges(statistics.correlation(*moves), slope)
 
 
+def may_follow(first: Series, second: Series, readings: int) -> bool:
+    """Whether `step_changes` may find a relation: the directions of the changes may agree."""
+    columns = _latest(first, second, readings)
+    return len(columns[0]) >= readings and _may_agree(*columns)
+
+
 def _may_agree(first: list[float], second: list[float]) -> bool:
     """Whether directions may agree: exact without ties, which it counts for either side.
 
-    They rarely do, and rules ask for this at every step, so it ends as soon as neither can prevail.
+    They rarely do, and rules ask for this at every step.
     """
-    most = (1 - _CONSISTENT) * (len(first) - 1)
-    along = opposed = 0
-    for (before, after), (second_before, second_after) in zip(
-        pairwise(first), pairwise(second), strict=True
-    ):
-        if (before < after) == (second_before < second_after):
-            along += 1
-        else:
-            opposed += 1
-        if along > most and opposed > most:
-            return False
-    return True
+    rises, others = (map(lt, column, islice(column, 1, None)) for column in (first, second))
+    count = len(first) - 1
+    along: int = sum(map(eq, rises, others))
+    most = (1 - _CONSISTENT) * count
+    return along <= most or count - along <= most
 
 
 def _latest(first: Series, second: Series, readings: int) -> tuple[list[float], list[float]]:

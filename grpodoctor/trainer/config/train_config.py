@@ -198,7 +198,11 @@ def _read_toml(file: Path) -> dict[str, Any]:
             f"the config file cannot be read: {reason}", where=str(file), remedy="check --config"
         ) from None
     except ValueError as error:
-        raise ConfigError(f"the config file is not valid TOML: {error}", where=str(file)) from None
+        raise ConfigError(
+            f"the config file is not valid TOML: {error}",
+            where=str(file),
+            remedy="docs/training.md shows one",
+        ) from None
 
 
 def _parse_assignment(text: str) -> dict[str, Any]:

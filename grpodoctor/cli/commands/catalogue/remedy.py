@@ -94,11 +94,13 @@ def detail(remedy: Remedy, framework: str) -> dict[str, Any]:
 
 def _setting_lines(remedy: Remedy, change: dict[str, Setting], framework: str) -> list[SettingLine]:
     """The change and the settings that belong to the instructions, as the framework has them."""
+    from grpodoctor.frameworks.relative_settings import with_values
     from grpodoctor.frameworks.settings import framework_settings
     from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 
     lines = framework_settings(change, framework, PLAIN_GRPO)
-    return list(dict.fromkeys([*lines, *framework_settings(remedy.restart_with, framework)]))
+    of_restart = with_values(framework_settings(remedy.restart_with, framework), {})
+    return list(dict.fromkeys([*lines, *of_restart]))
 
 
 def _criterion(criterion: Criterion) -> dict[str, Any]:
