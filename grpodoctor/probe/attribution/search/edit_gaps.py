@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,9 @@ from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Flags, Floats, difference_gap
 from grpodoctor.probe.attribution.variant import Variant
+
+_TYPICAL_TIMES = 3.0
+"""The same as a multiple of the median, if few tokens have another fault."""
 
 
 class EditGaps:
@@ -83,3 +87,16 @@ def contributions(effects: Sequence[Floats | None], missing_N: Floats) -> list[f
     columns, target = columns[at], np.clip(missing_N[at], -CLIP, CLIP)
     weights, *_ = np.linalg.lstsq(columns, target, rcond=None)
     return list(np.abs(weights) * columns.std(axis=0))
+
+
+def typical_clip(missing_N: Floats) -> float:
+    """A bound on |Δlogp| that keeps few tokens with another fault from dominating."""
+    known_N = np.abs(missing_N[np.isfinite(missing_N)])
+    return min(CLIP, _TYPICAL_TIMES * float(np.median(known_N))) if known_N.size else CLIP
+
+
+def between(now: float, value: float, share: float) -> float:
+    """The number at a share of the way, in logarithms where both are positive."""
+    if now > 0 and value > 0:
+        return math.exp(math.log(now) + share * (math.log(value) - math.log(now)))
+    return now + share * (value - now)
