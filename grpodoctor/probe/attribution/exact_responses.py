@@ -157,7 +157,7 @@ def part_share(before: Tokens, after: Tokens, limit: float) -> float:
     """
     counts = _Counts.of(before, after, limit)
     differed_B = counts.differed_B(limit)
-    if differed_B.sum() < _FEWEST / _PART:
+    if differed_B.sum() < 2 * _FEWEST:  # else they are no part
         return 0.0
     left_B = counts.after_B[differed_B] / counts.before_B[differed_B]
     order = np.argsort(left_B, kind="stable")

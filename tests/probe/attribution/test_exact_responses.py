@@ -15,6 +15,7 @@ from grpodoctor.probe.attribution.exact_responses import (
     part_share,
 )
 from grpodoctor.probe.attribution.investigate import investigate
+from grpodoctor.probe.attribution.search.edit_gaps import part_regression, regression
 from grpodoctor.probe.attribution.search.subsets import rest_of
 from grpodoctor.probe.attribution.tokens import Floats, Integers, Tokens
 from grpodoctor.probe.contract import Response
@@ -119,7 +120,21 @@ def test_the_search_goes_on_in_the_responses_that_still_differ(errors_N: Floats)
     assert np.array_equal(rest.responses_B, ~HALF_B)
     assert rest_of(after, None) is None
     every = tokens(0.0 * errors_N)
-    assert rest_of(every, exact_responses(before, every, LIMIT)) is None or HALF_B.all()
+    assert rest_of(every, exact_responses(before, every, LIMIT)) is None
+
+
+def test_the_regression_finds_a_number_in_the_responses_without_a_second_fault(
+    errors_N: Floats,
+) -> None:
+    """The second fault carries nearly all of the variance of all responses."""
+    rows_N = np.repeat(np.arange(RESPONSES), LENGTH)
+    others_N = np.random.default_rng(4).normal(0, 2.0, errors_N.size)
+    missing_N = 0.6 * errors_N + np.where(np.repeat(HALF_B, LENGTH), 0.0, others_N)
+    assert regression(missing_N, errors_N, 3.0)[1] < 0.1
+    assert part_regression(missing_N, errors_N, rows_N, 3.0) == pytest.approx((0.6, 1.0))
+    partly_N = errors_N + others_N / 10  # every response fits by the same half
+    assert part_regression(partly_N, errors_N, rows_N, 3.0) == (0.0, 0.0)
+    assert part_regression(missing_N[:60], errors_N[:60], rows_N[:60], 3.0) == (0.0, 0.0)
 
 
 class MostHot(TwoErrors):

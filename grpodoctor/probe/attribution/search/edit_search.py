@@ -23,6 +23,7 @@ from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_gaps import (
     between,
     contributions,
+    part_regression,
     regression,
     typical_clip,
 )
@@ -108,6 +109,8 @@ class Candidate:
 
     edit: Edit
     after: Variant
+    left: float
+    """The gap by which edits are compared: that of some responses, if the edit closes it there."""
     is_usual: bool = True
     """Whether the value is one of those that engines use by mistake, not a fitted number."""
 
@@ -412,10 +415,9 @@ class EditSearch:
             finite_or_nan, (self._target, self._base, learner_N[: self._target.size])
         )
         missing_N, moved_N = target_N - base_N, edited_N - base_N
-        share, explained = max(
-            (regression(missing_N, moved_N, clip) for clip in (CLIP, typical_clip(missing_N))),
-            key=itemgetter(1),
-        )
+        fits = [regression(missing_N, moved_N, c) for c in (CLIP, typical_clip(missing_N))]
+        fits.append(part_regression(missing_N, moved_N, self._rows, CLIP))
+        share, explained = max(fits, key=itemgetter(1))
         if share > 0 and explained > trial.common:
             trial.common, trial.nearest = explained, value
         if trial.family.kind == "choice":
@@ -455,14 +457,14 @@ class EditSearch:
             for trial, value, whole, learner_N in zip(chosen, best, edits, scores, strict=True)
             if learner_N is not None
         ]
-        return sorted(
-            found, key=lambda each: self.experiments.effective_gap(self.variant, each.after)
-        )
+        return sorted(found, key=lambda each: each.left)
 
     def _candidate(self, edits: Edits, learner_N: Floats, *, is_usual: bool) -> Candidate:
         setup = replace(self.variant.setup, edits=edits)
         tokens = self.variant.tokens.with_learner(learner_N[: self.variant.tokens.sampler_N.size])
-        return Candidate(edits[-1], Variant(setup, tokens), is_usual)
+        after = Variant(setup, tokens)
+        left = self.experiments.effective_gap(self.variant, after)
+        return Candidate(edits[-1], after, left, is_usual)
 
 
 def has_phases(family: EditFamily) -> bool:
