@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
+from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult
 from grpodoctor.probe.attribution.edits import inner_edit
 from grpodoctor.probe.attribution.exact_responses import (
@@ -184,7 +185,10 @@ class GapTests:
             return after, exact
         closed_B = closed_responses(before.tokens, after.tokens, limit)
         some = Variant(after.setup, after.tokens.where(closed_B[after.tokens.rows_N]))
-        fitted = refitted(self._experiments, some, before.setup)
+        try:
+            fitted = refitted(self._experiments, some, before.setup)
+        except EngineError:  # the numbers stay as they are
+            return after, None
         tokens = replace(fitted.tokens, counted_N=after.tokens.counted_N)
         again = Variant(fitted.setup, tokens)
         exact = self.exact(before, again)
@@ -196,7 +200,6 @@ class GapTests:
         """A result with the share of the gap that it removes; None if that is too little.
 
         Raises:
-            EngineError: if the learner cannot score.
             BudgetSpentError: if the time budget is used up.
         """
         before, after = outcome.before or variant, outcome.after
