@@ -52,6 +52,9 @@ from tests.probe.plants.random_doubles import GROUP, random_double, random_doubl
 PROMPTS, SAMPLES, TOKENS = 24, 3, 40
 ENGINE = ROOT / "tests" / "probe" / "plants" / "planted_engine.py"
 
+_ORIGINS = {"attention": "attention-kernel", "dtype": "precision"}
+"""The cause that two healthy engines with different values of an option really have."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -79,7 +82,7 @@ class Outcome:
         count = len(self.plant.causes)
         first = [name for name, _ in self.causes[: max(count, 1)]]
         if not count:
-            return not self.causes
+            return all(name in self._true_origins for name, _ in self.causes)
         if self.plant.causes == (frozenset({"unknown"}),):
             return not any(sure == "proven" for _, sure in self.causes) and self.severity != "none"
         return all(any(name in accepted for name in first) for accepted in self.plant.causes)
@@ -87,8 +90,21 @@ class Outcome:
     @property
     def wrongly_proven(self) -> bool:
         """Whether a cause that was not planted is called proven."""
-        accepted = frozenset().union(*self.plant.causes)
+        accepted = frozenset().union(*self.plant.causes, self._true_origins)
         return any(sure == "proven" and name not in accepted for name, sure in self.causes)
+
+    @property
+    def _true_origins(self) -> frozenset[str]:
+        """What a report may rightly name as the origin of a healthy pair's rounding.
+
+        Only if it says that the engines agree, and calls it no fault.
+        """
+        agrees = "agree" in self.verdict.split(".")[0] and self.severity in ("none", "info")
+        if self.plant.causes or not agrees:
+            return frozenset()
+        one, other = self.plant.options, self.plant.others
+        differing = (cause for key, cause in _ORIGINS.items() if one.get(key) != other.get(key))
+        return frozenset(differing)
 
     @property
     def missed_silently(self) -> bool:
@@ -131,7 +147,7 @@ class Outcome:
     def score(self, least: float) -> tuple[int, int]:
         """Whether all faults are named, and whether a wrong cause is, from a share on."""
         stated = self.stated(least)
-        accepted = frozenset().union(*self.plant.causes)
+        accepted = frozenset().union(*self.plant.causes, self._true_origins)
         wrong = bool(stated - accepted)
         if not self.plant.causes or self.error or "unknown" in accepted:
             return int(self.named and not wrong), int(wrong)

@@ -23,6 +23,7 @@ from grpodoctor.probe.attribution.edits import (
 )
 from grpodoctor.probe.attribution.engine_files import read_config, read_ids
 from grpodoctor.probe.attribution.engine_variants import config_overrides, model_path
+from grpodoctor.probe.attribution.exact_responses import effective_gap
 from grpodoctor.probe.attribution.rounding import (
     Rounding,
     RoundingFlips,
@@ -37,7 +38,7 @@ from grpodoctor.probe.attribution.some_responses import (
     write_behind,
     write_some,
 )
-from grpodoctor.probe.attribution.tokens import Experts, Floats, Integers, Tokens, effective_gap
+from grpodoctor.probe.attribution.tokens import Experts, Floats, Integers, Tokens
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.controls.expert_replay import replay_job

@@ -32,6 +32,7 @@ from grpodoctor.probe.attribution.search.selection import (
     is_sure,
     removed_shares,
     unneeded,
+    with_exact,
 )
 from grpodoctor.probe.attribution.search.subsets import Subset
 from grpodoctor.probe.attribution.search.together import (
@@ -243,7 +244,7 @@ class Explanation:
         if tried.cause.repeats and self.before_edits is None and self.variant is not None:
             self.before_edits = self._state(self.variant)
         figures = {"gap_before": before.gap, "gap_after": after.gap}
-        self._name(tried.cause, tried.outcome, max(tried.explained, 0.0), figures, proven=sure)
+        self._name(tried.cause, with_exact(tried), max(tried.explained, 0.0), figures, proven=sure)
         if self.variant is not None:
             self.steps.append(tried.step(self.variant.setup, after.setup))
         self.left *= 1 - tried.explained

@@ -46,7 +46,7 @@ from grpodoctor.probe.attribution.search.selection import (
     is_better_explanation,
     is_worth_accepting,
 )
-from grpodoctor.probe.attribution.search.subsets import Subset, differing_part
+from grpodoctor.probe.attribution.search.subsets import Subset, differing_part, rest_of
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.attribution.verdict import verdict_of
 from grpodoctor.probe.engines.jobs import BudgetSpentError, JobRunner
@@ -252,6 +252,9 @@ class _Investigation(Explanation):
                 return
             if self._replace_imitation(self.variant):
                 return
+            # Another cause of all responses would part those again that are equal now.
+            if self.steps and self.steps[-1].equals_some and self._limit_further(self.variant):
+                continue
             if not self._round(self.variant) and not self._limit_further(self.variant):
                 return
 
@@ -260,6 +263,8 @@ class _Investigation(Explanation):
         if self.limit is not None or not self.steps or self.tests.is_quiet(variant):
             return False
         limit = differing_part(self.experiments, variant)
+        if limit is None and self.first is not None and not variant.setup.rescored:
+            limit = rest_of(variant.tokens, self.tests.exact(self.first, variant))
         if limit is None:
             return False
         whole = self._checked_outside(variant, limit)
@@ -454,7 +459,7 @@ class _Investigation(Explanation):
         before, after = tried.outcome.before or self.variant, tried.outcome.after
         if self.first is None or before is None or after is None or self._settles(tried):
             return tried
-        if tried.typical:  # the other tokens have a further cause, to which nothing must be fitted
+        if tried.typical or tried.exact:  # nothing must be fitted to the further cause of the rest
             return tried
         try:
             return fitted_cause(self.experiments, tried, before, after, self.first.setup)

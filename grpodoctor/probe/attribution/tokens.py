@@ -331,21 +331,6 @@ def typical_share(before: Tokens, after: Tokens, limit: float) -> float:
     return 1 - (new / old) ** 2 if old**2 / 2 > limit else 0.0
 
 
-def effective_gap(before: Tokens, after: Tokens, limit: float) -> float:
-    """The gap after an experiment by which several are compared.
-
-    If it removed nearly all of the typical token's gap, that share counts: the tokens of a second
-    fault, which carry most of the mean, may favor another setup.
-
-    Args:
-        before: the tokens before the experiments.
-        after: the tokens under one of them.
-        limit: as for `typical_share`.
-    """
-    typical = typical_share(before, after, limit)
-    return min(after.gap, before.gap * (1 - typical)) if typical >= TYPICAL else after.gap
-
-
 TYPICAL = 0.98
 """Share of the typical token's gap whose removal shows a cause, whatever the mean does."""
 
@@ -367,13 +352,19 @@ def difference_gap(one_N: Floats, other_N: Floats) -> float:
     return of_columns(one_N, other_N).gap
 
 
-def of_columns(one_N: Floats, other_N: Floats) -> Tokens:
-    """Tokens of unknown responses from two columns, the learner's and the sampler's."""
+def of_columns(one_N: Floats, other_N: Floats, lengths_B: Integers | None = None) -> Tokens:
+    """Tokens of unknown prompts from two columns, the learner's and the sampler's.
+
+    Args:
+        one_N: the learner's log-probabilities.
+        other_N: the sampler's.
+        lengths_B: the responses' lengths; one response if they are unknown.
+    """
     nothing_B = np.zeros(0, np.int64)
     return Tokens(
         sampler_N=other_N,
         learner_N=one_N,
-        lengths_B=np.array([one_N.size]),
+        lengths_B=np.array([one_N.size]) if lengths_B is None else lengths_B,
         prompt_B=nothing_B,
         sample_B=nothing_B,
         prompt_lengths_B=nothing_B,

@@ -13,6 +13,7 @@ from tests.probe.plants import (
     fourth_draw,
     fresh,
     further,
+    generation_doubles,
     issue_bugs,
     natural_draw,
     phase_faults,
@@ -291,6 +292,7 @@ def unseen() -> Iterator[Plant]:
     yield from _rewritten_kernels()
     for draw in (natural_draw, second_draw, third_draw, fourth_draw, fifth_draw, sixth_draw):
         yield from _drawn(draw.pairs())
+    yield from _drawn(generation_doubles.pairs())
 
 
 def _engine_bugs() -> Iterator[Plant]:

@@ -131,6 +131,29 @@ def test_a_share_is_fitted_to_wrong_causes_of_other_families() -> None:
     assert [right.score(0.3), wrong.score(0.3), wrong.score(0.2)] == [(1, 0), (0, 0), (0, 1)]
 
 
+def test_two_kernels_of_a_healthy_pair_may_be_named_as_the_origin_of_rounding() -> None:
+    """The report says that the engines agree, and where the rounding comes from."""
+    agree = "The engines agree within the precision of bfloat16 and bfloat16. Rounding: kernels."
+    plant = Plant("hy_v3", "", (), options={"attention": "eager"})
+
+    def said(one: Plant, cause: str, verdict: str, severity: str) -> Outcome:
+        return Outcome(one, ((cause, "proven"),), verdict, severity, 1.0, 0.0, explained=(1.0,))
+
+    right = said(plant, "attention-kernel", agree, "info")
+    assert right.named
+    assert not right.wrongly_proven
+    assert right.score(0.0) == (1, 0)
+    equal = Plant("hy_v3", "", (), options={"attention": "eager"}, others={"attention": "eager"})
+    for wrong in (
+        said(plant, "attention-kernel", "The engines differ: kernels.", "warning"),
+        said(plant, "attention-kernel", agree, "warning"),
+        said(plant, "kv-cache", agree, "info"),
+        said(equal, "attention-kernel", agree, "info"),
+    ):
+        assert not wrong.named
+        assert wrong.wrongly_proven
+
+
 def test_a_pair_is_stopped_after_its_computing_time() -> None:
     one = limited_outcome(next(unseen()), 1)
     assert one.error == "stopped after 1 s of computing time"

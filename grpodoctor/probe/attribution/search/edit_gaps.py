@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,8 +10,15 @@ import numpy as np
 from grpodoctor.probe.attribution.edit_effects import CLIP
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import Flags, Floats, difference_gap
+from grpodoctor.probe.attribution.tokens import Flags, Floats, Integers, difference_gap
 from grpodoctor.probe.attribution.variant import Variant
+
+_TYPICAL_TIMES = 3.0
+"""The same as a multiple of the median, if few tokens have another fault."""
+_PART, _FEWEST_RESPONSES, _FEWEST_TOKENS = 0.2, 3, 5
+"""Smallest part of the responses that is compared by itself: share, number, and tokens of each."""
+_FITS = 0.9
+"""Share of the variance that an effect must explain there: some responses always fit best."""
 
 
 class EditGaps:
@@ -68,6 +76,40 @@ def regression(missing_N: Floats, moved_N: Floats, clip: float) -> tuple[float, 
     return cross / size, cross**2 / (size * whole)
 
 
+def part_regression(
+    missing_N: Floats, moved_N: Floats, rows_N: Integers, clip: float
+) -> tuple[float, float]:
+    """`regression` in the fifth of the responses that fit best; zeros if they do not fit well.
+
+    A second fault of other responses can carry most of the variance of all.
+
+    Args:
+        missing_N: the change that leads to the target.
+        moved_N: the change of an edit.
+        rows_N: response of each token.
+        clip: upper bound on either change.
+    """
+    at_N = np.isfinite(missing_N) & np.isfinite(moved_N)
+    missing_N, moved_N = (np.clip(each[at_N], -clip, clip) for each in (missing_N, moved_N))
+    names_R, rows_N = np.unique(rows_N[at_N], return_inverse=True)
+    cross_R, size_R, whole_R, count_R = (
+        np.bincount(rows_N, terms_N, minlength=names_R.size)
+        for terms_N in (missing_N * moved_N, moved_N**2, missing_N**2, np.ones_like(moved_N))
+    )
+    known_R = (size_R > 0) & (whole_R > 0) & (count_R >= _FEWEST_TOKENS)
+    if known_R.sum() < 2 * _FEWEST_RESPONSES:
+        return 0.0, 0.0
+    cross_R, size_R, whole_R, count_R = (
+        each[known_R] for each in (cross_R, size_R, whole_R, count_R)
+    )
+    order = np.argsort(-(cross_R**2) / (size_R * whole_R), kind="stable")
+    covered_R = np.cumsum(count_R[order])
+    count = max(int(np.searchsorted(covered_R, _PART * covered_R[-1])) + 1, _FEWEST_RESPONSES)
+    cross, size, whole = (float(each[order[:count]].sum()) for each in (cross_R, size_R, whole_R))
+    explained = cross**2 / (size * whole)
+    return (cross / size, explained) if explained >= _FITS else (0.0, 0.0)
+
+
 def contributions(effects: Sequence[Floats | None], missing_N: Floats) -> list[float]:
     """How much each of several effects contributes to a change, fitted together.
 
@@ -83,3 +125,16 @@ def contributions(effects: Sequence[Floats | None], missing_N: Floats) -> list[f
     columns, target = columns[at], np.clip(missing_N[at], -CLIP, CLIP)
     weights, *_ = np.linalg.lstsq(columns, target, rcond=None)
     return list(np.abs(weights) * columns.std(axis=0))
+
+
+def typical_clip(missing_N: Floats) -> float:
+    """A bound on |Δlogp| that keeps few tokens with another fault from dominating."""
+    known_N = np.abs(missing_N[np.isfinite(missing_N)])
+    return min(CLIP, _TYPICAL_TIMES * float(np.median(known_N))) if known_N.size else CLIP
+
+
+def between(now: float, value: float, share: float) -> float:
+    """The number at a share of the way, in logarithms where both are positive."""
+    if now > 0 and value > 0:
+        return math.exp(math.log(now) + share * (math.log(value) - math.log(now)))
+    return now + share * (value - now)

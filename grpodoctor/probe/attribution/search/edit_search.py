@@ -16,10 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from grpodoctor.probe.attribution.edit_effects import screened
+from grpodoctor.probe.attribution.edit_effects import CLIP, screened
 from grpodoctor.probe.attribution.edits import GENERATED, Edit, EditFamily, Edits, in_phase
+from grpodoctor.probe.attribution.exact_responses import effective_gap
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.edit_gaps import contributions, regression
+from grpodoctor.probe.attribution.search.edit_gaps import (
+    between,
+    contributions,
+    part_regression,
+    regression,
+    typical_clip,
+)
 from grpodoctor.probe.attribution.search.edit_trials import (
     UNFIT,
     Trial,
@@ -28,14 +35,10 @@ from grpodoctor.probe.attribution.search.edit_trials import (
     refined_values,
 )
 from grpodoctor.probe.attribution.search.own_scores import differ, own_scores
-from grpodoctor.probe.attribution.tokens import Floats, Integers, effective_gap, of_columns
+from grpodoctor.probe.attribution.tokens import Floats, Integers, of_columns
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.severity import EXACT
 
-_CLIP = 3.0
-"""Upper bound on |Δlogp| per token in correlations."""
-_TYPICAL_TIMES = 3.0
-"""The same as a multiple of the median, if few tokens have another fault."""
 _REFINED = 4
 """Families of numbers that are refined."""
 _MOST_NEARER = 16
@@ -106,6 +109,8 @@ class Candidate:
 
     edit: Edit
     after: Variant
+    left: float
+    """The gap by which edits are compared: that of some responses, if the edit closes it there."""
     is_usual: bool = True
     """Whether the value is one of those that engines use by mistake, not a fitted number."""
 
@@ -131,6 +136,7 @@ class EditSearch:
         self._counted = variant.tokens.counted_N[self._at]
         self._target = variant.tokens.sampler_N[self._at]
         self._base = variant.tokens.learner_N[self._at]
+        self._rows = variant.tokens.rows_N[self._at]
 
     def best(self, families: Iterable[EditFamily]) -> list[Candidate]:
         """The best edits on all responses, smallest gap first; one per family.
@@ -409,10 +415,9 @@ class EditSearch:
             finite_or_nan, (self._target, self._base, learner_N[: self._target.size])
         )
         missing_N, moved_N = target_N - base_N, edited_N - base_N
-        share, explained = max(
-            (regression(missing_N, moved_N, clip) for clip in (_CLIP, _typical_clip(missing_N))),
-            key=itemgetter(1),
-        )
+        fits = [regression(missing_N, moved_N, c) for c in (CLIP, typical_clip(missing_N))]
+        fits.append(part_regression(missing_N, moved_N, self._rows, CLIP))
+        share, explained = max(fits, key=itemgetter(1))
         if share > 0 and explained > trial.common:
             trial.common, trial.nearest = explained, value
         if trial.family.kind == "choice":
@@ -425,7 +430,7 @@ class EditSearch:
         now = trial.family.now
         is_known = trial.family.kind == "number" and now is not None
         if is_known and (0 < share < 1 or (is_linear and abs(share) < _FAR)):
-            trial.guesses.append((explained, _between(now or 0.0, float(value), share)))
+            trial.guesses.append((explained, between(now or 0.0, float(value), share)))
 
     def _gap(self, learner_N: Floats) -> float:
         learner_N = learner_N[: self._target.size]
@@ -433,7 +438,10 @@ class EditSearch:
         lost = 1 - at.sum() / max((self._counted & np.isfinite(self._target)).sum(), 1)
         if not at.any() or lost > _MOST_LOST:
             return UNFIT
-        before, after = (of_columns(each[at], self._target[at]) for each in (self._base, learner_N))
+        _, lengths_B = np.unique(self._rows[at], return_counts=True)
+        before, after = (
+            of_columns(each[at], self._target[at], lengths_B) for each in (self._base, learner_N)
+        )
         return effective_gap(before, after, self.experiments.limit)
 
     def _finals(self, trials: Sequence[Trial]) -> list[Candidate]:
@@ -449,14 +457,14 @@ class EditSearch:
             for trial, value, whole, learner_N in zip(chosen, best, edits, scores, strict=True)
             if learner_N is not None
         ]
-        return sorted(
-            found, key=lambda each: self.experiments.effective_gap(self.variant, each.after)
-        )
+        return sorted(found, key=lambda each: each.left)
 
     def _candidate(self, edits: Edits, learner_N: Floats, *, is_usual: bool) -> Candidate:
         setup = replace(self.variant.setup, edits=edits)
         tokens = self.variant.tokens.with_learner(learner_N[: self.variant.tokens.sampler_N.size])
-        return Candidate(edits[-1], Variant(setup, tokens), is_usual)
+        after = Variant(setup, tokens)
+        left = self.experiments.effective_gap(self.variant, after)
+        return Candidate(edits[-1], after, left, is_usual)
 
 
 def has_phases(family: EditFamily) -> bool:
@@ -484,16 +492,3 @@ _MOST_LOST = 0.02
 def finite_or_nan(logprobs_N: Floats) -> Floats:
     """A truncated token has -inf on both sides of a difference, which is no number."""
     return np.where(np.isfinite(logprobs_N), logprobs_N, np.nan)
-
-
-def _typical_clip(missing_N: Floats) -> float:
-    """A bound on |Δlogp| that keeps few tokens with another fault from dominating."""
-    known_N = np.abs(missing_N[np.isfinite(missing_N)])
-    return min(_CLIP, _TYPICAL_TIMES * float(np.median(known_N))) if known_N.size else _CLIP
-
-
-def _between(now: float, value: float, share: float) -> float:
-    """The number at a share of the way, in logarithms where both are positive."""
-    if now > 0 and value > 0:
-        return math.exp(math.log(now) + share * (math.log(value) - math.log(now)))
-    return now + share * (value - now)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
 
+from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult
 from grpodoctor.probe.attribution.edits import inner_edit
+from grpodoctor.probe.attribution.exact_responses import (
+    ExactResponses,
+    closed_responses,
+    exact_responses,
+    part_share,
+)
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.rounding import (
     Rounding,
@@ -13,6 +21,7 @@ from grpodoctor.probe.attribution.rounding import (
     removed_at_agreeing,
     rounding_between,
 )
+from grpodoctor.probe.attribution.search.refit import refitted
 from grpodoctor.probe.attribution.search.selection import (
     CLOSED,
     NEARLY_WHOLE,
@@ -156,27 +165,65 @@ class GapTests:
         beyond = max(before.gap - (self.noise or 0.0), 0.0)
         return before.gap - after.gap > cause.least * beyond
 
+    def exact(self, before: Variant, after: Variant) -> ExactResponses | None:
+        """The responses that an experiment made equal to rounding, by more than chance."""
+        limit = max(EXACT, QUIET * (self.noise or 0.0))
+        tries = 1 + self._experiments.edit_passes
+        return exact_responses(before.tokens, after.tokens, limit, tries)
+
+    def _with_exact_part(
+        self, before: Variant, after: Variant
+    ) -> tuple[Variant, ExactResponses | None]:
+        """An experiment with the responses that it made equal.
+
+        Its numbers are fitted again to the responses of which it removed nearly all: next to a
+        second fault, a number that fits all responses best makes none of them equal.
+        """
+        limit = max(EXACT, QUIET * (self.noise or 0.0))
+        exact = self.exact(before, after)
+        if exact is not None or part_share(before.tokens, after.tokens, limit) < TYPICAL:
+            return after, exact
+        closed_B = closed_responses(before.tokens, after.tokens, limit)
+        some = Variant(after.setup, after.tokens.where(closed_B[after.tokens.rows_N]))
+        try:
+            fitted = refitted(self._experiments, some, before.setup)
+        except EngineError:  # the numbers stay as they are
+            return after, None
+        tokens = replace(fitted.tokens, counted_N=after.tokens.counted_N)
+        again = Variant(fitted.setup, tokens)
+        exact = self.exact(before, again)
+        return (after, None) if exact is None else (again, exact)
+
     def judged(
         self, cause: Cause, variant: Variant, outcome: ExperimentResult, least: float | None
     ) -> TriedCause | None:
-        """A result with the share of the gap that it removes; None if that is too little."""
+        """A result with the share of the gap that it removes; None if that is too little.
+
+        Raises:
+            BudgetSpentError: if the time budget is used up.
+        """
         before, after = outcome.before or variant, outcome.after
         if after is None:
             return None
-        share = self.removed_share(cause, outcome, before, after)
+        share, exact = self.removed_share(cause, outcome, before, after), None
+        if share < WHOLE:
+            after, exact = self._with_exact_part(before, after)
+            outcome = replace(outcome, after=after)
+            share = self.removed_share(cause, outcome, before, after)
         typical = 0.0 if share >= WHOLE else self.typical_share(before, after)
         is_typical = typical >= TYPICAL and share >= -_MOST_RISE
         reaches = cause.subtle and self.reaches(cause, before, after)
-        if not (share >= (cause.least if least is None else least) or is_typical or reaches):
+        is_shown = is_typical or exact is not None
+        if not (share >= (cause.least if least is None else least) or is_shown or reaches):
             return None
         if not keeps_tokens(before, after):
             return None
         # A gap that disappears is not chance, however few responses had it.
-        by_chance = share < WHOLE and not is_typical
+        by_chance = share < WHOLE and not is_shown
         if by_chance and not significant(before.tokens, after.tokens):
             return None
         part = min(1.0, before.gap / variant.gap) if variant.gap > 0 else 1.0
-        return TriedCause(cause, outcome, share, part, typical if is_typical else 0.0)
+        return TriedCause(cause, outcome, share, part, typical if is_typical else 0.0, exact)
 
 
 def _removed_backwards(before: Variant, after: Variant) -> float:

@@ -10,8 +10,9 @@ from typing import Any
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult
 from grpodoctor.probe.attribution.edits import Edit, Edits
+from grpodoctor.probe.attribution.exact_responses import ExactResponses, closed_share
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import TYPICAL, falls, typical_share
+from grpodoctor.probe.attribution.tokens import TYPICAL, falls
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing
 
@@ -34,6 +35,8 @@ _LEARNER_SIDE = ("learner", "own_prompts", "behind", "replay")
 _SAMPLER_SIDE = ("rescored", "shift", "transform", "without_ends")
 WHOLE = 0.9
 """A cause that explains this share of the remaining gap is accepted without trying others."""
+_EXACT_PART = 0.89
+"""What a cause that makes some responses equal counts as, just below `WHOLE`."""
 _FINITE = 0.98
 """Share of the finite tokens that an experiment must keep; losing more removes tokens, not the
 gap."""
@@ -52,6 +55,8 @@ class Step:
     """Edits of other causes that left about as much of the gap at that time."""
     leaves_error: bool = False
     """Whether a part of what remains after it may be the error of an imitation."""
+    equals_some: bool = False
+    """Whether it made some responses equal, while others still differ."""
 
 
 @dataclass(slots=True)
@@ -67,6 +72,8 @@ class TriedCause:
     they may agree where the reported values did not."""
     typical: float = 0.0
     """Share of the typical token's gap that it removed, if nearly whole; else 0."""
+    exact: ExactResponses | None = None
+    """The responses that it made equal to rounding, if more than by chance."""
 
     @property
     def explained(self) -> float:
@@ -75,8 +82,13 @@ class TriedCause:
 
     @property
     def evidence(self) -> float:
-        """The share by which causes are compared: of the mean, or of the typical token."""
-        return max(self.share, self.typical) * self.part
+        """The share by which causes are compared: of the mean, or of the typical token.
+
+        Some responses become equal only by their cause, or by one that coincides with it there. So
+        only a cause that explains nearly the whole gap is preferred.
+        """
+        shown = _EXACT_PART if self.exact else 0.0
+        return max(self.share, self.typical, shown) * self.part
 
     @property
     def is_enough(self) -> bool:
@@ -98,7 +110,18 @@ class TriedCause:
             can_be_proven=outcome.confidence == "proven" or bool(outcome.rivals),
             rivals=outcome.rivals,
             leaves_error=self.cause.is_surrogate and not outcome.is_exact,
+            equals_some=self.exact is not None,
         )
+
+
+def with_exact(tried: TriedCause) -> ExperimentResult:
+    """The result of a cause; it says which responses are equal if others are not."""
+    exact, outcome = tried.exact, tried.outcome
+    if exact is None:
+        return outcome
+    words = f"equal to rounding with it: {exact.words}"
+    figures = {**outcome.figures, "exact_responses": float(exact.exact_B.sum())}
+    return replace(outcome, details=(*outcome.details, words), figures=figures)
 
 
 def is_worth_accepting(
@@ -163,8 +186,8 @@ def unneeded(
             continue
         without = experiments.vary(final, **changes)
         grows = without.gap > _NEEDED * final.gap and falls(without.tokens, final.tokens)
-        typical = typical_share(without.tokens, final.tokens, experiments.limit)
-        if not grows and typical < TYPICAL:
+        closed = closed_share(without.tokens, final.tokens, experiments.limit)
+        if not grows and closed < TYPICAL:
             dropped.append(step.cause)
             final = without
     return dropped, final

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from grpodoctor.probe.attribution.exact_responses import ExactResponses
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Flags, Floats, Integers, Tokens, expected
 from grpodoctor.probe.attribution.variant import Variant
@@ -75,6 +76,26 @@ def subset_of(experiments: Experiments, variant: Variant) -> Subset | None:
     if experiments.is_loud(tokens.mean_at(~off_N)):
         return None
     return Subset(off_B, off_N, _words(tokens, off_B), share, times)
+
+
+def rest_of(tokens: Tokens, exact: ExactResponses | None) -> Subset | None:
+    """The responses that still differ after some became equal; None if no others do.
+
+    Unlike `subset_of`, it needs no second peak: causes made the other responses equal, which is no
+    chance.
+
+    Args:
+        tokens: after the causes.
+        exact: the responses that the causes made equal.
+    """
+    if exact is None:
+        return None
+    known_B = np.bincount(tokens.rows_N, tokens.finite_N, minlength=tokens.lengths_B.size) > 0
+    off_B = known_B & ~exact.exact_B
+    if not off_B.any():
+        return None
+    off_N = off_B[tokens.rows_N]
+    return Subset(off_B, off_N, _words(tokens, off_B), tokens.share_at(off_N), np.inf)
 
 
 def _levels(tokens: Tokens) -> Floats:

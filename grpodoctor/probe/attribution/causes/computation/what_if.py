@@ -121,7 +121,7 @@ def _likeliest(
     absorbed = [
         each
         for each in similar_to(best, candidates)
-        if remains and each.after.gap < _ABSORBED * best.after.gap
+        if remains and each.left < _ABSORBED * best.left
     ]
     usual = next((each for each in (*others, *absorbed) if each.is_usual), None)
     if best.is_usual or usual is None:
@@ -135,7 +135,7 @@ def similar_to(best: Candidate, candidates: Sequence[Candidate]) -> list[Candida
         other
         for other in candidates
         if cause_of(other.edit).id != cause_of(best.edit).id
-        and other.after.gap < _SIMILAR * max(best.after.gap, 1e-12)
+        and other.left < _SIMILAR * max(best.left, 1e-12)
     ]
 
 

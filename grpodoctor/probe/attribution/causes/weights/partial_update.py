@@ -91,7 +91,7 @@ def _as_counted(experiments: Experiments, variant: Variant, candidate: Candidate
         edit = (name, json.dumps([f"{how}{count}|{folder}", share]))
         after = experiments.vary(variant, edits=(*variant.setup.edits, edit))
         if after.gap < best.after.gap:
-            best = Candidate(edit, after)
+            best = Candidate(edit, after, after.gap)
     return best
 
 
