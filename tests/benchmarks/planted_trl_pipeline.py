@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from planted_reports import Case
-from planted_trl import GROUP, Reward, Rewards, before_steps, on_batch
+from planted_trl import Reward, Rewards, before_steps, on_batch
 from planted_trl_reports import EVALUATED
 from planted_unseen import share
 
@@ -54,10 +54,12 @@ def _ranks(prompts: Texts, texts: Texts, answers: Texts) -> list[float]:
     """The judge returns the rank within the group, where 1 is the best."""
     values = sick_rewards.good(prompts, texts, answers)
     ranks: list[float] = []
-    for group in itertools.batched(values, GROUP, strict=False):
+    for _, rows in itertools.groupby(zip(prompts, values, strict=True), key=lambda row: row[0]):
+        group = [value for _, value in rows]
         best = sum(group)
-        ranks += [(best + 1) / 2 if value else best + (len(group) - best + 1) / 2
-                  for value in group]  # fmt: skip
+        ranks += [
+            (best + 1) / 2 if value else best + (len(group) - best + 1) / 2 for value in group
+        ]
     return ranks
 
 
