@@ -142,6 +142,11 @@ METRICS: tuple[Metric, ...] = (
            "them.", "sampler", 0, how=_ROLLOUTS),
     Metric("groups/other_text_variance", "mean", "reward²", "groups with identical and different responses",
            "The same of two different responses to one prompt.", "sampler", 0, how=_ROLLOUTS),
+    Metric("groups/reward_by_place", "mean", "share", "batches",
+           "Share of the reward's variance within groups that the place of a response in its group explains, "
+           "above what chance explains.", "sampler", -1, 1, how=_ROLLOUTS),
+    Metric("groups/length_by_place", "mean", "share", "batches",
+           "The same of the length of responses.", "sampler", -1, 1, how=_ROLLOUTS),
     Metric("groups/repeated_prompt_rate", "rate", "share", "groups",
            "Groups with the prompt of an earlier group of the batch.", "sampler", 0, 1, how=_ROLLOUTS),
     Metric("groups/uncentred_rate", "rate", "share", "groups with different rewards",
