@@ -16,7 +16,8 @@ _MAY_BE_EMPTY = frozenset((
     "length/correct", "length/incorrect", "length/group_gap", "length/terminated_mean",
     "entropy/correct", "entropy/incorrect", "reward/truncated", "optimizer/positive_nll",
     "groups/uncentred_rate", "groups/text_similarity", "groups/reward_by_place",
-    "groups/length_by_place", "prompts/outside_rate",
+    "groups/length_by_place", "groups/returned_rate", "groups/returned_by_chance",
+    "prompts/outside_rate",
     "tools/failure_rate", "environment/invalid_action_rate", "clip/high_probability",
     "critic/explained_variance",  # undefined if all returns are equal
     "experts/replay_agreement",

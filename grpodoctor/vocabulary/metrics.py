@@ -142,6 +142,10 @@ METRICS: tuple[Metric, ...] = (
            "them.", "sampler", 0, how=_ROLLOUTS),
     Metric("groups/other_text_variance", "mean", "reward²", "groups with identical and different responses",
            "The same of two different responses to one prompt.", "sampler", 0, how=_ROLLOUTS),
+    Metric("groups/returned_rate", "rate", "share", "groups whose prompt was seen before",
+           "Groups whose responses are exactly those of an earlier step.", "sampler", 0, 1, how=_ROLLOUTS),
+    Metric("groups/returned_by_chance", "mean", "share", "groups whose prompt was seen before",
+           "The largest chance of this for responses that are sampled anew.", "sampler", 0, 1, how=_ROLLOUTS),
     Metric("groups/reward_by_place", "mean", "share", "batches",
            "Share of the reward's variance within groups that the place of a response in its group explains, "
            "above what chance explains.", "sampler", -1, 1, how=_ROLLOUTS),
