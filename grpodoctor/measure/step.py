@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from functools import reduce
 from typing import Any
 
+from grpodoctor.measure.agreement import agreement_of
 from grpodoctor.measure.answers import answers_of
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
 from grpodoctor.measure.experts import ExpertBatch, expert_readings
@@ -104,6 +105,7 @@ def rollout_readings(batch: RolloutBatch) -> dict[str, Reading]:
         **entropy_readings(batch),
         **group_readings(batch, groups),
         **place_readings(batch, groups),
+        **agreement_of(batch, groups),
         **answers_of(batch),
         **advantage_readings(batch, groups),
         **loss_mask_readings(batch),
