@@ -54,6 +54,8 @@ FAULTY: list[tuple[str, dict[str, Setting], str]] = [
     ("verl", {**GRPO, f"{ROLLOUT}.temperature": 1.0, f"{ROLLOUT}.top_k": 5}, "CFG021"),
     ("verl", {**GRPO, f"{ROLLOUT}.do_sample": False}, "CFG022"),
     ("trl", {"repetition_penalty": 1.1, "num_generations": 8}, "CFG023"),
+    ("trl", {"repetition_penalty": 1, "generation_kwargs.no_repeat_ngram_size": 2}, "CFG023"),
+    ("trl", {"top_p": 1.0, "generation_kwargs.top_p": 0.5}, "CFG021"),
     ("verl", {**GRPO, f"{ROLLOUT}.ignore_eos": True}, "CFG024"),
     ("verl", {**GRPO, "data.max_prompt_length": 1024, "data.max_response_length": 4096,
               f"{ROLLOUT}.max_model_len": 4096}, "CFG025"),
