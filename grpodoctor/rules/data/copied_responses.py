@@ -123,7 +123,7 @@ class CopiedResponses(Rule):
         reading = chart.reading(_RETURNED)
         count = reading.count if isinstance(reading, Rate) else 1
         error = math.sqrt(0.25 / (len(shares) * max(1, count)))
-        if share - chance < max(self.min_excess, self.min_standard_errors * error):
+        if not share - chance >= max(self.min_excess, self.min_standard_errors * error):
             return None
         text = (
             f"{share:.0%} of repeated prompts get the responses of an earlier step; "
@@ -167,6 +167,8 @@ class CopiedResponses(Rule):
     def _halves(self, chart: Chart) -> RuleResult:
         """Batches whose groups all split in half, as the advantages of the halves show."""
         highest, lowest = chart.series(_HIGHEST), chart.series(_LOWEST)
+        if not len(highest):
+            return None  # only the responses of earlier steps are known
         size, value = chart.knobs.get("group_size"), highest.last
         if not any(abs(value - each) <= _EXACT for each in _advantages_of_halves(size)):
             return None  # the usual case

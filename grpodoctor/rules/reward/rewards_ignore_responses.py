@@ -29,9 +29,9 @@ class RewardsIgnoreResponses(Rule):
         rewards differ: by at least half as much variance as those of different responses, or, as a
         note, by a twentieth. Rewards that, within the groups, hardly correlate with whether the
         final answer is the reference answer, or correlate negatively. Rewards of two values that
-        disagree with the reference answer in a tenth of the responses, as a note. Rewards of which
-        the place of a response in its group explains a twentieth of the variance, while lengths do
-        not depend on the place. Groups that agree on one final answer, in a box or after `#`, which
+        disagree with the reference answer in a tenth of the responses, as a note. Rewards
+        that depend on the place of a response in its group, by a twentieth of the variance, while
+        lengths do not. Groups that agree on one final answer, in a box or after `#`, which
         is scored as wrong in more than a quarter of them. It is a warning where accuracy or reward
         has not risen.
 
@@ -93,6 +93,7 @@ class RewardsIgnoreResponses(Rule):
     """Share of the variance that the place explains, four standard errors less. Exchangeable
     responses have 0 on average."""
     place_errors: float = 4.0
+    """Standard errors of that share, and of the share of the lengths."""
     agreed_wrong: float = 0.25
     """Share of the groups that agree, three standard errors less. In healthy runs of the built-in
     task, three in a hundred of these groups fail."""
@@ -155,7 +156,7 @@ class RewardsIgnoreResponses(Rule):
         if min(len(values), len(lengths)) < self.min_readings:
             return None
         share = statistics.fmean(values)
-        if share - self.place_errors * _error(values) < self.by_place:
+        if not share - self.place_errors * _error(values) >= self.by_place:
             return None
         if statistics.fmean(lengths) + self.place_errors * _error(lengths) > share:
             return None  # the responses themselves differ by their place
