@@ -228,6 +228,45 @@ def equal_text_readings(
     }
 
 
+def place_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading]:
+    """What the place of a response in its group says about its reward and its length."""
+    return {
+        "groups/reward_by_place": share_by_place(groups, batch.rewards_B),
+        "groups/length_by_place": share_by_place(groups, batch.lengths_B),
+    }
+
+
+_FEWEST_GROUPS = 2
+"""Groups that a comparison of places needs."""
+
+
+@with_errstate(over="ignore", invalid="ignore")
+def share_by_place(groups: Groups, values_B: Floats | Integers) -> Reading:
+    """Share of the variance within groups that the place of a response in its group explains.
+
+    The responses of a group are exchangeable. If each group is permuted at random, the sum of
+    squares between G places is expected to be 1/G of the sum of squares within groups, whatever the
+    values are. What exceeds this is stated as a share of what can exceed it, so its mean is 0.
+
+    Args:
+        groups: the assignment of responses to groups. Responses of a group are in the order in
+            which they were sampled or scored.
+        values_B: rewards or lengths.
+    """
+    size = int(np.bincount(groups.sizes_G).argmax())
+    starts = groups.starts_G[groups.sizes_G == size]
+    sorted_B = np.asarray(values_B, np.float64)[groups.order_B]
+    values_GS = sorted_B[starts[:, None] + np.arange(size)]
+    values_GS = values_GS[values_GS.max(axis=1) > values_GS.min(axis=1)]
+    count = len(values_GS)
+    if count < _FEWEST_GROUPS:
+        return NotApplicable("fewer than two groups of equal size have different values")
+    centred_GS = values_GS - values_GS.mean(axis=1, keepdims=True)
+    centred_GS /= np.abs(centred_GS).max()  # so that no square overflows
+    explained = count * np.square(centred_GS.mean(axis=0)).sum() / np.square(centred_GS).sum()
+    return Mean.of([(count * explained - 1) / (count - 1)])
+
+
 def _pairs(
     index_B: Integers, values_B: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

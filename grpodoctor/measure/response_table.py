@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
+from grpodoctor.measure.agreement import agreement_readings
 from grpodoctor.measure.answers import answer_readings
 from grpodoctor.measure.batch import Flags
 from grpodoctor.measure.buckets import RankedMeans, bucket_readings, keep_lowest
@@ -63,10 +64,11 @@ COMPONENT = "component/"
 _OF_WHOLE_GROUPS = frozenset({"logprob", "in_loss", "reward", "advantage"})
 _INTEGER_COLUMNS = {
     "step": "int64", "rank": "int64", "group": "uint64", "text": "uint64",
-    "prompt": "uint64", "hash_rank": "uint64", "signature": "uint64", PROMPT_HASH: "uint64",
+    "prompt": "uint64", "hash_rank": "uint64", "signature": "uint64", "final": "uint64",
+    PROMPT_HASH: "uint64",
 }  # fmt: skip
-"""Integer columns. In `group`, `text`, `signature` and the prompts, 0 means unknown; a response
-with `hash_rank` 0 is never selected."""
+"""Integer columns. In `group`, `text`, `final`, `signature` and the prompts, 0 means unknown; a
+response with `hash_rank` 0 is never selected."""
 
 
 @dataclass(slots=True)
@@ -299,8 +301,11 @@ def _group_rewards(
         correct = None
     flags = None if correct is None else correct > 0
     readings: dict[str, Reading] = {}
+    if correct is not None and "final" in columns:
+        answers_B = columns["final"].astype(np.uint64, copy=False)
+        readings |= agreement_readings(groups, answers_B, correct)
     if (scores := _scores(columns)) is not None:
-        readings = reward_groups(groups, scores[1], parts, flags)
+        readings |= reward_groups(groups, scores[1], parts, flags)
         if scores[0] == "advantage":
             readings.pop("groups/reward_std")
     magnitudes = (

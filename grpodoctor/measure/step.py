@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, fields
 from functools import reduce
 from typing import Any
 
+from grpodoctor.measure.agreement import agreement_of
 from grpodoctor.measure.answers import answers_of
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
 from grpodoctor.measure.experts import ExpertBatch, expert_readings
-from grpodoctor.measure.groups import group_readings, groups_of
+from grpodoctor.measure.groups import group_readings, groups_of, place_readings
 from grpodoctor.measure.mismatch import mismatch_readings
 from grpodoctor.measure.responses import (
     advantage_readings,
@@ -103,6 +104,8 @@ def rollout_readings(batch: RolloutBatch) -> dict[str, Reading]:
         **length_readings(batch),
         **entropy_readings(batch),
         **group_readings(batch, groups),
+        **place_readings(batch, groups),
+        **agreement_of(batch, groups),
         **answers_of(batch),
         **advantage_readings(batch, groups),
         **loss_mask_readings(batch),

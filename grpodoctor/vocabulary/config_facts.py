@@ -24,6 +24,13 @@ CONFIG_FACTS: dict[str, Knob] = {
         ),
         Knob("min_p", "Least probability of a sampled token, relative to the likeliest.", 0, 1),
         Knob("repetition_penalty", "The sampler's penalty on repeated tokens; 1 is none.", 0, 100),
+        Knob(
+            "blocked_ngrams",
+            "Length of n-grams that the sampler never repeats; 0 blocks none.",
+            0,
+            1e6,
+            integer=True,
+        ),
         Knob("ignores_end_token", "The sampler goes on after the end token."),
         Knob("kl_in_reward", "Weight of the KL penalty in the reward.", 0, 10),
         Knob("kl_in_loss", "Weight of the KL penalty in the loss.", 0, 10),

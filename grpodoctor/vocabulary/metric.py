@@ -15,7 +15,9 @@ _MAY_BE_EMPTY = frozenset((
     "accuracy/train", "reward/component/<name>/mean", "reward/component/<name>/std",  # other tasks
     "length/correct", "length/incorrect", "length/group_gap", "length/terminated_mean",
     "entropy/correct", "entropy/incorrect", "reward/truncated", "optimizer/positive_nll",
-    "groups/uncentred_rate", "groups/text_similarity", "prompts/outside_rate",
+    "groups/uncentred_rate", "groups/text_similarity", "groups/reward_by_place",
+    "groups/length_by_place", "groups/returned_rate", "groups/returned_by_chance",
+    "groups/agreed_rate", "groups/agreed_incorrect_rate", "prompts/outside_rate",
     "tools/failure_rate", "environment/invalid_action_rate", "clip/high_probability",
     "critic/explained_variance",  # undefined if all returns are equal
     "experts/replay_agreement",

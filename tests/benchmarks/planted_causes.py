@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import planted_faults
 import planted_field
+import planted_pipeline
 import planted_reports
 import planted_truth
 import planted_unseen
@@ -226,6 +227,8 @@ def train_bundled(plant: Plant, seed: int, run_dir: Path) -> None:
 
 def _fault(name: str) -> Callable[[Any], None]:
     """The function that injects a cause; those of `planted_unseen` share names with others."""
+    if name.startswith(planted_pipeline.PREFIX):
+        return planted_pipeline.FAULTS[name.removeprefix(planted_pipeline.PREFIX)]
     if name.startswith(planted_reports.PREFIX):
         return planted_reports.FAULTS[name.removeprefix(planted_reports.PREFIX)]
     if name.startswith(planted_field.PREFIX):
@@ -266,7 +269,7 @@ def plants() -> dict[str, tuple[Any, Plant]]:
         f"bundled/{name}": (train_bundled, plant) for name, plant in BUNDLED.items()
     }
     trl = {f"trl/{name}": (train_trl, Plant(*row)) for name, row in planted_trl.PLANTS.items()}
-    return runs | trl | _unseen() | _field() | _reports()
+    return runs | trl | _unseen() | _field() | _reports() | _pipeline()
 
 
 def _unseen() -> dict[str, tuple[Any, Plant]]:
@@ -301,20 +304,31 @@ def _field() -> dict[str, tuple[Any, Plant]]:
 
 
 def _reports() -> dict[str, tuple[Any, Plant]]:
-    """The fourth set in two halves: runs with an even number are in half A."""
+    """The fourth set in two halves."""
     import planted_trl_reports
 
-    halves, runs = ("reported-a", "reported-b"), {}
-    for number, (name, case) in enumerate(planted_reports.CASES.items()):
-        own = case.fault and f"{planted_reports.PREFIX}{case.fault}"
-        plant = Plant(case.settings, case.codes, own, None, planted_reports.STEPS, must_harm=True)
-        runs[f"{halves[number % 2]}/{name}"] = (
+    return _halves("reported", planted_reports, planted_trl_reports)
+
+
+def _pipeline() -> dict[str, tuple[Any, Plant]]:
+    """The fifth set in two halves."""
+    import planted_trl_pipeline
+
+    return _halves("pipeline", planted_pipeline, planted_trl_pipeline)
+
+
+def _halves(name: str, bundled: Any, trl: Any) -> dict[str, tuple[Any, Plant]]:
+    """A set of cases in two halves: runs with an even number are in half A."""
+    halves, runs = (f"{name}-a", f"{name}-b"), {}
+    for number, (title, case) in enumerate(bundled.CASES.items()):
+        own = case.fault and f"{bundled.PREFIX}{case.fault}"
+        plant = Plant(case.settings, case.codes, own, None, bundled.STEPS, must_harm=True)
+        runs[f"{halves[number % 2]}/{title}"] = (
             train_bundled, replace(plant, stops_at=case.stops_at)
         )  # fmt: skip
-    for number, (name, case) in enumerate(planted_trl_reports.CASES.items()):
-        steps = planted_trl_reports.STEPS
-        plant = Plant(case.settings, case.codes, case.fault, None, steps, case.with_config)
-        runs[f"{halves[number % 2]}-trl/{name}"] = (train_trl, replace(plant, must_harm=True))
+    for number, (title, case) in enumerate(trl.CASES.items()):
+        plant = Plant(case.settings, case.codes, case.fault, None, trl.STEPS, case.with_config)
+        runs[f"{halves[number % 2]}-trl/{title}"] = (train_trl, replace(plant, must_harm=True))
     return runs
 
 

@@ -1,10 +1,11 @@
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
 
 from grpodoctor.measure.answers import answer_matches, answer_readings, answers_of
-from grpodoctor.measure.groups import equal_text_readings, groups_of
+from grpodoctor.measure.groups import equal_text_readings, groups_of, share_by_place
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, scalar
 
 EQUAL, OTHER = "groups/equal_text_variance", "groups/other_text_variance"
@@ -113,3 +114,23 @@ def test_groups_of_one_kind_of_pairs_are_left_out():
     readings = equal_text_readings(groups, np.array([0, 0, 0, 1, 2, 3]), np.arange(6.0))
     assert isinstance(readings[EQUAL], NotApplicable)
     assert isinstance(readings[OTHER], NotApplicable)
+
+
+def test_the_place_in_a_group_explains_nothing_of_permuted_groups():
+    """Over all orders of a group, the share is 0 on average; it is 1 if only the place counts."""
+    values = np.array([[0.0, 1.0, 5.0], [2.0, 2.0, 7.0]])
+    shares = [
+        scalar(share_by_place(groups_of(np.repeat([4, 9], 3)), np.concatenate([values[0], row])))
+        for row in map(np.array, permutations(values[1]))
+    ]
+    assert np.mean(shares) == pytest.approx(0)
+    fixed = np.tile([0.0, 0.0, 1.0], 4) + np.repeat([0.0, 10.0, 20.0, -5.0], 3)
+    assert scalar(share_by_place(groups_of(np.repeat(range(4), 3)), fixed)) == pytest.approx(1)
+
+
+def test_places_need_two_groups_of_equal_size_with_different_values():
+    ids = np.array([0, 0, 1, 1, 2, 2, 2])
+    one = share_by_place(groups_of(ids), np.array([0.0, 1.0, 3.0, 3.0, 0.0, 1.0, 2.0]))
+    assert isinstance(one, NotApplicable)
+    two = share_by_place(groups_of(ids), np.array([0.0, 1.0, 3.0, 4.0, 0.0, 1.0, 2.0]))
+    assert scalar(two) == pytest.approx(1)

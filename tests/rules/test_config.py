@@ -163,7 +163,10 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
             {"group_size": 8},
         ],
     ),
-    "CFG023": ([{"repetition_penalty": 1.05}], [{"repetition_penalty": 1.0}]),
+    "CFG023": (
+        [{"repetition_penalty": 1.05}, {"repetition_penalty": 1.0, "blocked_ngrams": 2}],
+        [{"repetition_penalty": 1.0}, {"repetition_penalty": 1.0, "blocked_ngrams": 0}],
+    ),
     "CFG024": ([{"ignores_end_token": True}], [{"ignores_end_token": False}]),
     "CFG025": (
         [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,11 +13,12 @@ from scipy.stats import rankdata
 
 from grpodoctor.measure.answers import answer_matches, answer_readings
 from grpodoctor.measure.groups import equal_text_readings, groups_of
-from grpodoctor.vocabulary.values import scalar
+from grpodoctor.vocabulary.values import Rate, scalar
 from tests.rules.scenario import Curve, Patient, noisy, ramp, steps
 
 EQUAL, OTHER = "groups/equal_text_variance", "groups/other_text_variance"
 CORRELATION, DISAGREEMENT = "reward/answer_correlation", "reward/answer_disagreement_rate"
+BY_PLACE, LENGTH_BY_PLACE = "groups/reward_by_place", "groups/length_by_place"
 FLAT: Curve = noisy(0.4, 0.05, 1)
 RISING: Curve = noisy(ramp(0.2, 0.7, 60), 0.04, 1)
 
@@ -59,6 +61,46 @@ def test_a_part_of_the_rewards_that_disagrees_is_a_note() -> None:
     assert finding.severity == "info"
     assert finding.summary.startswith("22%")
     assert run({CORRELATION: 0.95, DISAGREEMENT: 0.03}).findings("REW021") == []
+
+
+def test_rewards_that_depend_on_the_place_in_the_group_are_a_warning() -> None:
+    """One of several reward workers fails."""
+    curves: dict[str, Curve] = {
+        BY_PLACE: noisy(0.6, 0.1, 2), LENGTH_BY_PLACE: noisy(0.0, 0.05, 3, low=-1)
+    }  # fmt: skip
+    finding = run(curves).finding("REW021")
+    assert finding.severity == "warning"
+    assert "place" in finding.summary
+    assert run(curves, RISING).finding("REW021").severity == "info"
+
+
+@pytest.mark.parametrize(("reward", "length"), [(0.0, 0.0), (0.04, 0.0), (0.5, 0.5)])
+def test_exchangeable_rewards_and_responses_that_differ_by_place_are_nothing(
+    reward: float, length: float
+) -> None:
+    curves: dict[str, Curve] = {
+        BY_PLACE: noisy(reward, 0.05, 2, low=-1), LENGTH_BY_PLACE: noisy(length, 0.05, 3, low=-1)
+    }  # fmt: skip
+    assert run(curves).findings("REW021") == []
+
+
+AGREED, AGREED_WRONG = "groups/agreed_rate", "groups/agreed_incorrect_rate"
+
+
+def agreeing(wrong: Curve, reward: Curve = FLAT) -> Patient:
+    """Sixteen groups per batch, of which half agree on an answer."""
+    records = steps(80, {"reward/mean": reward, AGREED_WRONG: wrong})
+    counts = {AGREED: Rate(8, 16)}
+    return Patient([replace(each, values={**each.values, **counts}) for each in records])
+
+
+def test_groups_that_agree_on_a_wrong_answer_are_a_warning() -> None:
+    """Prompts that lost their minus signs, and half of the answer keys wrong."""
+    finding = agreeing(noisy(0.4, 0.1, 2)).finding("REW021")
+    assert finding.severity == "warning"
+    assert "of the groups that agree" in finding.summary
+    assert agreeing(noisy(0.4, 0.1, 2), RISING).finding("REW021").severity == "info"
+    assert agreeing(noisy(0.1, 0.1, 2)).findings("REW021") == []
 
 
 def test_few_batches_with_such_responses_are_not_enough() -> None:

@@ -177,6 +177,23 @@ def test_duplicates_by_chance_and_of_a_sharper_sampler_are_quiet(curves: dict[st
 
 def test_restricted_sampling_and_unknown_probabilities_are_not_judged() -> None:
     assert "DAT006" in skipped(run({}))
+
+
+RETURNED, BY_CHANCE = "groups/returned_rate", "groups/returned_by_chance"
+
+
+def test_responses_of_an_earlier_step_are_copies() -> None:
+    """A cache with the prompt as its key; it begins once prompts repeat."""
+    repeats: Curve = lambda step: 0.9 if step > 6 else None  # noqa: E731
+    finding = run({RETURNED: repeats, BY_CHANCE: noisy(0.03, 0.01, 2)}).finding("DAT006")
+    assert finding.severity == "warning"
+    assert finding.summary.startswith("90% of repeated prompts")
+
+
+@pytest.mark.parametrize(("share", "chance"), [(0.0, 0.02), (0.9, 0.9), (0.08, 0.02)])
+def test_a_policy_that_is_certain_repeats_its_responses(share: float, chance: float) -> None:
+    curves: dict[str, Curve] = {RETURNED: noisy(share, 0.01, 1), BY_CHANCE: noisy(chance, 0.01, 2)}
+    assert run(curves).findings("DAT006") == []
     copies: dict[str, Curve] = {COPIES: 0.55, CHANCE: 0.15}
     assert "DAT006" in skipped(run(copies, knobs={"top_p": 0.8}))
     assert "DAT006" not in skipped(run(copies, knobs={"top_p": 1.0, "top_k": -1}))

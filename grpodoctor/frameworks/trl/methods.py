@@ -238,10 +238,16 @@ METHODS = (
 FACTS = (
     KnobMapping("weight_cap", "epsilon_high", read=_read_weight_cap),
     KnobMapping("loss", "importance_sampling_level", read=_read_loss_of_level),
-    KnobMapping("top_p", "top_p"),
-    KnobMapping("top_k", "top_k"),
-    KnobMapping("min_p", "min_p"),
-    KnobMapping("repetition_penalty", "repetition_penalty"),
+    # What `generation_kwargs` holds takes precedence over the field of the same name.
+    KnobMapping("top_p", "generation_kwargs.top_p", other_keys=("top_p",)),
+    KnobMapping("top_k", "generation_kwargs.top_k", other_keys=("top_k",)),
+    KnobMapping("min_p", "generation_kwargs.min_p", other_keys=("min_p",)),
+    KnobMapping(
+        "repetition_penalty",
+        "generation_kwargs.repetition_penalty",
+        other_keys=("repetition_penalty",),
+    ),
+    KnobMapping("blocked_ngrams", "generation_kwargs.no_repeat_ngram_size"),
     KnobMapping("greedy_sampling", "temperature", read=lambda setting, _: setting == 0),
     KnobMapping("kl_in_loss", "beta"),
     KnobMapping(

@@ -12,10 +12,12 @@ from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, 
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.rules.shared.whole_group_copies import copies_whole_groups
 from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import Rate
 
 _DUPLICATES, _EXPECTED = "groups/duplicate_rate", "groups/expected_duplicate_rate"
+_RETURNED, _BY_CHANCE = "groups/returned_rate", "groups/returned_by_chance"
 _HIGHEST, _LOWEST = "advantage/max", "advantage/min"
 _GAP = "mismatch/nll_gap"
 _EXACT = 1e-4
@@ -39,6 +41,9 @@ class CopiedResponses(Rule):
         If every group is one response, copied, and probabilities far from 1 do not explain it, a
         sampler that is sharper than the learner is no excuse: it samples greedily.
 
+        Groups whose responses are exactly those that the same prompt had at an earlier step, in a
+        tenth more of the repeated prompts than any policy that samples would give.
+
         Without these shares: advantages whose largest and lowest value is that of a group of four
         or more in which half of the responses succeed, in twenty batches in a row. Independent
         responses split into other parts as well; two responses in equal numbers of copies do not.
@@ -46,12 +51,13 @@ class CopiedResponses(Rule):
     Why it matters:
         Rows were copied: a collator or a gather hands out the same rows twice, requests share a
         seed, or a cache answers repeated prompts. A group of eight then has the information of
-        four. Copies also count twice in the mean of the group, so its advantages are wrong, and
-        entropy and reward look normal.
+        four, or that of a policy of long ago. Copies also count twice in the mean of the group, so
+        its advantages are wrong, and entropy and reward look normal.
 
     Evidence it needs:
         `groups/duplicate_rate` and `groups/expected_duplicate_rate`, which need the tokens and the
-        log-probabilities of each response. Otherwise `advantage/max` and `advantage/min`.
+        log-probabilities of each response. For earlier steps, a rollout dump in which prompts
+        repeat. Otherwise `advantage/max` and `advantage/min`.
 
     Remedies:
         Give every request its own seed, and look for the place where rows are doubled.
@@ -60,6 +66,7 @@ class CopiedResponses(Rule):
         Top-p, top-k or a lower temperature in the sampler make duplicates more likely than the
         log-probabilities tell. The rule does not look where such a setting is known, or where the
         samples are sharper than the learner (MIS003), unless all responses of each group are equal.
+        A replay buffer returns responses of earlier steps on purpose.
 
     References:
         Broder 1997, On the Resemblance and Containment of Documents.
@@ -75,7 +82,7 @@ class CopiedResponses(Rule):
         "zero-gradient",
     )
     summary: ClassVar[str] = "Responses of a group are copies of each other."
-    inputs: ClassVar[tuple[Need, ...]] = ((_DUPLICATES, _HIGHEST),)
+    inputs: ClassVar[tuple[Need, ...]] = ((_DUPLICATES, _RETURNED, _HIGHEST),)
     remedies: ClassVar[tuple[str, ...]] = ("check-copied-rows",)
     references: ClassVar[tuple[str, ...]] = (
         "Broder 1997, On the Resemblance and Containment of Documents",
@@ -94,12 +101,38 @@ class CopiedResponses(Rule):
     """Gap between -log p of the samples and the entropy, in nats, below which the sampler is
     sharper than the learner; MIS003 notes it from there on."""
 
+    min_batches: int = 10
+    """Batches with repeated prompts."""
+
     min_halves: int = 20
     """Batches in which all groups that differ are split in half. Four independent responses that
     differ are so with a chance of .43 at most, and all of twenty batches with 5e-8."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """Compare the two shares, batch by batch, or look for groups that are split in half."""
+        """Look for responses of earlier steps, then for copies within groups."""
+        return self._returned(chart) or self._within_groups(chart)
+
+    def _returned(self, chart: Chart) -> Sighting | None:
+        """Groups of an earlier step, beyond what any policy that samples would give."""
+        if not chart.is_fresh(_RETURNED):
+            return None
+        shares, chances = (chart.series(name).tail(WINDOW) for name in (_RETURNED, _BY_CHANCE))
+        if min(len(shares), len(chances)) < self.min_batches:
+            return None
+        share, chance = statistics.fmean(shares), statistics.fmean(chances)
+        reading = chart.reading(_RETURNED)
+        count = reading.count if isinstance(reading, Rate) else 1
+        error = math.sqrt(0.25 / (len(shares) * max(1, count)))
+        if not share - chance >= max(self.min_excess, self.min_standard_errors * error):
+            return None
+        text = (
+            f"{share:.0%} of repeated prompts get the responses of an earlier step; "
+            f"chance explains {chance:.0%}."
+        )
+        return Sighting("warning", text, (cite(chart, _RETURNED, chance), cite(chart, _BY_CHANCE)))
+
+    def _within_groups(self, chart: Chart) -> RuleResult:
+        """Compare the two shares of duplicates, batch by batch, or look for halves."""
         observed = chart.series(_DUPLICATES)
         if not len(observed):
             return self._halves(chart)
@@ -134,6 +167,8 @@ class CopiedResponses(Rule):
     def _halves(self, chart: Chart) -> RuleResult:
         """Batches whose groups all split in half, as the advantages of the halves show."""
         highest, lowest = chart.series(_HIGHEST), chart.series(_LOWEST)
+        if not len(highest):
+            return None  # only the responses of earlier steps are known
         size, value = chart.knobs.get("group_size"), highest.last
         if not any(abs(value - each) <= _EXACT for each in _advantages_of_halves(size)):
             return None  # the usual case

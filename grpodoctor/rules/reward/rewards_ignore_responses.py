@@ -12,45 +12,56 @@ from grpodoctor.rules.shared.flat_outcome import outcome_rose
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
+from grpodoctor.vocabulary.values import Rate
 
 _EQUAL, _OTHER = "groups/equal_text_variance", "groups/other_text_variance"
 _CORRELATION = "reward/answer_correlation"
 _DISAGREEMENT = "reward/answer_disagreement_rate"
+_AGREED, _AGREED_WRONG = "groups/agreed_rate", "groups/agreed_incorrect_rate"
+_BY_PLACE, _LENGTH_BY_PLACE = "groups/reward_by_place", "groups/length_by_place"
 
 
 class RewardsIgnoreResponses(Rule):
     """Rewards do not follow what the responses say.
 
     What it sees:
-        The responses of each batch, in one of three ways. Identical responses to one prompt whose
+        The responses of each batch, in one of five ways. Identical responses to one prompt whose
         rewards differ: by at least half as much variance as those of different responses, or, as a
         note, by a twentieth. Rewards that, within the groups, hardly correlate with whether the
         final answer is the reference answer, or correlate negatively. Rewards of two values that
-        disagree with the reference answer in a tenth of the responses, as a note. It is a warning
-        where accuracy or reward has not risen.
+        disagree with the reference answer in a tenth of the responses, as a note. Rewards
+        that depend on the place of a response in its group, by a twentieth of the variance, while
+        lengths do not. Groups that agree on one final answer, in a box or after `#`, which
+        is scored as wrong in more than a quarter of them. It is a warning where accuracy or reward
+        has not risen.
 
     Why it matters:
         The reward does not judge the response: scores reach other rows, answers belong to other
-        prompts, labels are inverted, a judge times out, or one response of a group is scored for
-        all. The mean reward does not show it, since the policy learns what is rewarded, or nothing.
+        prompts, prompts lost a part, labels are inverted, a judge times out, one of several reward
+        workers fails, or one response of a group is scored for all. The mean reward does not show
+        it, since the policy learns what is rewarded, or nothing.
 
     Evidence it needs:
         Responses in the record or in a rollout dump. For the comparison with answers, also the
         reference answers: verl's `gts`; a column `answer`, `solution`, `ground_truth`, `reference`
-        or `target` in TRL's completions; or the references of an attached run.
+        or `target` in TRL's completions; or the references of an attached run. For the comparison
+        of places, a run of the bundled trainer or an attached one.
 
     Remedies:
         Score the same responses twice, and known answers once.
 
     When it is wrong:
         An environment with chance, or a judge that is sampled, scores identical texts differently
-        by design; the summary states how much. A reward for style need not follow the answer. The
-        comparison reads the last box, the text after the last `#`, or the last number. Answers that
-        may be equal in another notation, and responses with another number behind the reference,
-        are left out. A right answer in a wrong format disagrees.
+        by design; the summary states how much. Responses of a group that are sampled differently,
+        such as with a hint, may earn differently at the same length. A reward for style need not
+        follow the answer. The comparison reads the last box, the text after the last `#`, or the
+        last number. Answers that may be equal in another notation, and responses with another
+        number behind the reference, are left out. A right answer in a wrong format disagrees. A
+        policy that is certain of wrong answers agrees on them, more so if there are few choices.
 
     References:
-        Fisher 1925, Statistical Methods for Research Workers, chapter VII (intraclass correlation).
+        Fisher 1925, Statistical Methods for Research Workers, chapter VII (intraclass correlation);
+        Wang et al. 2023, Self-Consistency, arXiv 2203.11171 (agreement predicts correctness).
     """
 
     code: ClassVar[str] = "REW021"
@@ -58,10 +69,11 @@ class RewardsIgnoreResponses(Rule):
     condition: ClassVar[Condition] = "noisy-reward"
     explains: ClassVar[tuple[Condition, ...]] = ("undersized-updates",)
     summary: ClassVar[str] = "Rewards do not follow what the responses say."
-    inputs: ClassVar[tuple[Need, ...]] = ((_EQUAL, _CORRELATION),)
+    inputs: ClassVar[tuple[Need, ...]] = ((_EQUAL, _CORRELATION, _BY_PLACE, _AGREED_WRONG),)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
     references: ClassVar[tuple[str, ...]] = (
         "Fisher 1925, Statistical Methods for Research Workers",
+        "arXiv 2203.11171",
     )
     persistence: ClassVar[int] = 2
     clearance: ClassVar[int] = 4
@@ -77,14 +89,26 @@ class RewardsIgnoreResponses(Rule):
     least_correlation: float = 0.1
     """Correlation with the reference answer, two standard errors included, below which the answer
     explains one hundredth of the reward's variance."""
+    by_place: float = 0.05
+    """Share of the variance that the place explains, four standard errors less. Exchangeable
+    responses have 0 on average."""
+    place_errors: float = 4.0
+    """Standard errors of that share, and of the share of the lengths."""
+    agreed_wrong: float = 0.25
+    """Share of the groups that agree, three standard errors less. In healthy runs of the built-in
+    task, three in a hundred of these groups fail."""
+    min_agreed: int = 40
+    """Groups that agree."""
     disagreeing: float = 0.1
     """Share of responses for a note. A format that is not learned yet gives as much at first."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """Compare identical responses, then rewards and reference answers."""
-        if not chart.is_fresh(_EQUAL) and not chart.is_fresh(_CORRELATION):
+        """Compare identical responses, rewards and reference answers, and the places in a group."""
+        if not any(map(chart.is_fresh, self.inputs[0])):
             return NOT_LOGGED
-        found = [each for each in (self._by_answers(chart), self._by_texts(chart)) if each]
+        ways = (self._by_answers, self._by_place, self._by_texts, self._by_agreement)
+        sightings = [examine(chart) for examine in ways]
+        found = [each for each in sightings if each]
         warned = [each for each in found if each.severity == "warning"]
         return next(iter(warned or found), None)
 
@@ -106,12 +130,47 @@ class RewardsIgnoreResponses(Rule):
         severity: Severity = "info" if share < self.mostly_noise else self._severity(chart)
         return Sighting(severity, text, cite_all(chart, _EQUAL, _OTHER))
 
+    def _by_agreement(self, chart: Chart) -> Sighting | None:
+        """Groups that agree on an answer which is scored as wrong."""
+        if not chart.is_fresh(_AGREED_WRONG):
+            return None
+        wrong, agreed = dict(chart.series(_AGREED_WRONG)), list(chart.series(_AGREED))[-WINDOW:]
+        reading = chart.reading(_AGREED)
+        judged = reading.count if isinstance(reading, Rate) else 0
+        weights = [(wrong[step], judged * rate) for step, rate in agreed if step in wrong]
+        count = math.fsum(weight for _, weight in weights)
+        if count < self.min_agreed:
+            return None
+        share = math.fsum(each * weight for each, weight in weights) / count
+        if share - 3 * math.sqrt(share * (1 - share) / count) < self.agreed_wrong:
+            return None
+        text = f"{share:.0%} of the groups that agree on an answer are scored as wrong."
+        return Sighting(self._severity(chart), text, cite_all(chart, _AGREED_WRONG, _AGREED))
+
+    def _by_place(self, chart: Chart) -> Sighting | None:
+        """Rewards that depend on the place of a response in its group, at equal lengths."""
+        if not chart.is_fresh(_BY_PLACE):
+            return None
+        values = _finite(chart.series(_BY_PLACE).tail(WINDOW))
+        lengths = _finite(chart.series(_LENGTH_BY_PLACE).tail(WINDOW))
+        if min(len(values), len(lengths)) < self.min_readings:
+            return None
+        share = statistics.fmean(values)
+        if not share - self.place_errors * _error(values) >= self.by_place:
+            return None
+        if statistics.fmean(lengths) + self.place_errors * _error(lengths) > share:
+            return None  # the responses themselves differ by their place
+        text = (
+            f"Rewards depend on the place in the group: it explains {share:.0%} of their variance."
+        )
+        return Sighting(self._severity(chart), text, cite_all(chart, _BY_PLACE, _LENGTH_BY_PLACE))
+
     def _by_answers(self, chart: Chart) -> Sighting | None:
         values = _finite(chart.series(_CORRELATION).tail(WINDOW))
         if len(values) < self.min_readings:
             return None
         mean = statistics.fmean(values)
-        error = statistics.stdev(values) / math.sqrt(len(values))
+        error = _error(values)
         evidence = cite_all(chart, _CORRELATION, _DISAGREEMENT)
         if mean + 2 * error < self.least_correlation:
             text = (
@@ -136,3 +195,8 @@ def _finite(values: Sequence[float]) -> list[float]:
 def _mean(values: Sequence[float]) -> float:
     known = _finite(values)
     return statistics.fmean(known) if known else math.nan
+
+
+def _error(values: Sequence[float]) -> float:
+    """Standard error of the mean."""
+    return statistics.stdev(values) / math.sqrt(len(values))

@@ -7,10 +7,23 @@ import statistics
 from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.base import (
+    NOT_LOGGED,
+    Need,
+    Rule,
+    RuleResult,
+    Severity,
+    Sighting,
+    cite,
+    cite_all,
+)
 from grpodoctor.rules.shared.exact_shares import BatchShape, batch_shape, covered, denominator
+from grpodoctor.rules.shared.reward_components import MOST_NAMED, component_name
+from grpodoctor.rules.shared.unscored_parts import unscored_parts
+from grpodoctor.rules.shared.whole_run import rises_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
+from grpodoctor.vocabulary.component_names import is_about_task
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD, _ABORTED = "reward/mean", "rollouts/aborted_rate"
@@ -26,15 +39,20 @@ class UnscoredResponses(Rule):
         are exact fractions, so their denominators show how many responses were scored. Whole groups
         that are left out do not count: dynamic sampling does that on purpose.
 
+        In TRL's logs, also a mean reward that is no weighted sum of the means of its parts: some
+        responses lack a part. This is a note, and a warning if the reward rises while a part for
+        correctness does not.
+
     Why it matters:
         The reward function returned NaN or nothing for some responses, and the trainer left them
         out of the mean. Depending on the trainer they count as incorrect, lose their gradient, or
-        shift the advantages of their group. No other metric shows it.
+        shift the advantages of their group. No other metric shows it. Where a part for correctness
+        is None, its prompts teach the other parts alone, such as the format or brevity.
 
     Evidence it needs:
         `reward/mean` with all its digits, of rewards that are 0 or 1. The size of a batch and of a
         group, from the config, or from the readings of the start with
-        `groups/zero_variance_rate`.
+        `groups/zero_variance_rate`. For the parts, `reward/component/<name>/mean` of two or more.
 
     Remedies:
         Log the responses for which the reward function returns NaN or nothing, and fix the cause: a
@@ -42,7 +60,8 @@ class UnscoredResponses(Rule):
 
     When it is wrong:
         A batch of another size than its config says. Where aborted rollouts are logged, the rule
-        leaves them to DAT004.
+        leaves them to DAT004. A reward for several tasks returns None for those of others on
+        purpose.
 
     References:
         TRL documentation of custom reward functions, which may return None.
@@ -69,7 +88,24 @@ class UnscoredResponses(Rule):
     responses looks like one of whole groups in one of nine."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """Look at the denominators of the latest mean rewards."""
+        """Look at the parts of the reward, then at the denominators of the latest means."""
+        return self._missing_parts(chart) or self._missing_rewards(chart)
+
+    def _missing_parts(self, chart: Chart) -> Sighting | None:
+        found = unscored_parts(chart)
+        if found is None:
+            return None
+        tasks = [name for name in found.parts if is_about_task(component_name(name))]
+        is_lost = rises_over_run(chart.series(_REWARD)) and not any(
+            rises_over_run(chart.series(name)) for name in tasks
+        )
+        severity: Severity = "warning" if tasks and is_lost else "info"
+        names = " and ".join(map(component_name, found.missing[:2])) or "a part of it"
+        text = f"Some responses lack {names}: no weights explain {found.rest:.0%} of the reward."
+        return Sighting(severity, text, cite_all(chart, _REWARD, *found.parts[:MOST_NAMED]))
+
+    def _missing_rewards(self, chart: Chart) -> RuleResult:
+        """Mean rewards whose denominators are smaller than the batch."""
         shape, series = batch_shape(chart), chart.series(_REWARD)
         if shape is None:
             return NOT_LOGGED

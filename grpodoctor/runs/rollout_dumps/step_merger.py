@@ -13,6 +13,7 @@ from grpodoctor.measure.response_table import (
     join_tables,
     table_readings,
 )
+from grpodoctor.measure.returned_groups import ReturnedGroups
 from grpodoctor.runs.rollout_dumps.shards import Shard
 from grpodoctor.runs.rollout_dumps.summarize import MAX_PROMPTS, ShardSummary, smallest
 from grpodoctor.support.arrays import np
@@ -44,6 +45,7 @@ class StepMerger:
     _returned: set[int] = field(default_factory=set)
     _solved: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Correct responses and all responses by the prompt's hash."""
+    _earlier: ReturnedGroups = field(default_factory=ReturnedGroups)
 
     def add(self, summary: ShardSummary) -> None:
         """Add the summary of a shard."""
@@ -81,7 +83,7 @@ class StepMerger:
         self._row_count -= len(table)
         self._returned.add(step)
         self._count_prompts(table)
-        return table_readings(table)
+        return table_readings(table) | self._earlier.readings(step, table.columns)
 
     def _count_prompts(self, table: ResponseTable) -> None:
         correct_B = correctness(table.columns)

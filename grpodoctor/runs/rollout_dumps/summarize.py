@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpodoctor.frameworks.rollout_formats.base import Column, DamageLog, Responses
 from grpodoctor.frameworks.rollout_formats.registry import dump_format_named
+from grpodoctor.measure.agreement import stated_answers
 from grpodoctor.measure.answers import answer_matches
 from grpodoctor.measure.buckets import RankedMeans, bucket_means
 from grpodoctor.measure.ragged import Ragged, fingerprints, gap_figures
@@ -152,6 +153,8 @@ def table_of(responses: Responses, subsample: TextSubsample) -> ResponseTable:
     if responses.learner is not None and responses.sampler is not None:
         columns |= gap_figures(responses.learner, responses.sampler)
         by_bucket = bucket_means(responses.learner, responses.sampler, columns)
+    if responses.texts is not None:
+        columns["final"] = stated_answers(responses.texts)
     if responses.texts is not None and responses.references is not None:
         columns["answer"] = answer_matches(responses.texts, responses.references)
     if responses.entropies is not None:

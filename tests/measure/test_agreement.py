@@ -1,0 +1,62 @@
+"""Groups that agree on an answer, and whether it counts as correct."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from grpodoctor.measure.agreement import (
+    AGREED,
+    AGREED_INCORRECT,
+    agreement_readings,
+    stated_answers,
+)
+from grpodoctor.measure.groups import groups_of
+from grpodoctor.vocabulary.values import NotApplicable, Rate, Reading
+
+
+def readings_of(*groups: tuple[list[str], list[float]]) -> dict[str, Reading]:
+    texts = [text for each, _ in groups for text in each]
+    correct = np.array([value for _, values in groups for value in values])
+    ids = np.repeat(np.arange(len(groups)), [len(each) for each, _ in groups])
+    return agreement_readings(groups_of(ids), stated_answers(texts), correct)
+
+
+def test_a_wrong_key_shows_as_a_group_that_agrees_and_fails() -> None:
+    readings = readings_of(
+        (["so #7", "3 + 4 #7", r"\boxed{7.0}", "#9"], [0, 0, 0, 1]),
+        (["#5", "#5", "#5", "#5"], [1, 1, 1, 1]),
+        (["#1", "#2", "#1", "#2"], [0, 1, 0, 1]),
+    )
+    assert (readings[AGREED], readings[AGREED_INCORRECT]) == (Rate(2, 3), Rate(1, 2))
+
+
+def test_responses_without_an_answer_agree_on_nothing() -> None:
+    readings = readings_of((["no"] * 4, [0] * 4), (["#1", "#2", "#3", "no"], [0] * 4))
+    assert readings[AGREED] == Rate(0, 2)
+    assert isinstance(readings[AGREED_INCORRECT], NotApplicable)
+    assert readings_of((["no"] * 4, [0] * 4)) == {}
+
+
+def test_groups_of_three_have_no_majority_of_three_quarters() -> None:
+    assert readings_of((["#1"] * 3, [0] * 3)) == {}
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "equal"),
+    [
+        ("#1,000", r"it is \boxed{1000.0}", True),
+        ("# Paris", r"\boxed{paris}", True),
+        ("#1", "#2", False),
+        (r"\boxed{\frac12}", r"\boxed{\frac13}", False),
+    ],
+)
+def test_equal_answers_have_one_number(left: str, right: str, *, equal: bool) -> None:
+    one, other = stated_answers([left, right])
+    assert one
+    assert other
+    assert (one == other) == equal
+
+
+def test_a_heading_is_no_answer() -> None:
+    assert not stated_answers(["## The result of the long sum\nIt is 7."]).any()
