@@ -18,7 +18,8 @@ _PREFERENCES = re.compile(
     r"(?:.*/)?(?:eval_|train_)?(?:rewards/(?:chosen|rejected|margins|accuracies)"
     r"|logps/(?:chosen|rejected)|logits/(?:chosen|rejected)|log_odds_(?:ratio|chosen)"
     r"|(?:chosen|rejected)_(?:rewards?|logps?|logits)|(?:rewards?|logps?|logits)_(?:chosen|rejected)"
-    r"|rewards?_(?:margins?|accuracies))"
+    r"|rewards?_(?:margins?|accuracies))",
+    re.IGNORECASE,  # the table of a notebook begins names with a capital letter
 )
 _LLAMA_FACTORY = frozenset({"total_steps", "percentage"})
 """Keys of every row of `trainer_log.jsonl`. Its `accuracy` is `rewards/accuracies` of the trainer,

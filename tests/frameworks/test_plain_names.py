@@ -190,6 +190,7 @@ OTHERS = {
         "A/loss A/chosen_reward A/rejected_reward A/reward_margin A/accuracy",
         "loss train_accuracy train_reward_margin chosen_logps rejected_logps",
         "total_steps loss accuracy lr epoch percentage",  # LLaMA-Factory
+        "Rewards/chosen Rewards/rejected Rewards/accuracies Logps/chosen",  # table of a notebook
     ),
     "supervised fine-tuning or preference optimization": (
         "total_steps loss lr epoch percentage throughput total_tokens",

@@ -90,6 +90,11 @@ EXPECTED: tuple[tuple[str, Mapping[str, Any], Mapping[str, Any]], ...] = (
      {"loss": "gspo", "clip_low": 0.2, "clip_high": 0.28, "aggregation": "token-mean",
       "prompts_per_batch": 256, "updates_per_batch": 4, "learning_rate": 1e-6, "group_size": 5,
       "max_length": 1024}),
+    ("verl",  # Search-R1 repeats the prompts of a batch, but not those of a mini-batch
+     {"actor_rollout_ref": {"rollout": {"n": 1, "n_agent": 5, "temperature": 1},
+                            "actor": {"ppo_mini_batch_size": 256}},
+      "algorithm": {"adv_estimator": "grpo"}, "data": {"train_batch_size": 512}},
+     {"group_size": 5, "updates_per_batch": 10, "prompts_per_batch": 512}),
     ("tinker-cookbook",
      {"learning_rate": 4e-5, "max_tokens": 4096, "group_size": 8, "groups_per_batch": 64},
      {"learning_rate": 4e-5, "max_length": 4096, "group_size": 8, "prompts_per_batch": 64,

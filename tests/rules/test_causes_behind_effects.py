@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
@@ -227,3 +228,13 @@ def test_many_outages_need_less_distance_and_may_score_a_few_responses() -> None
     finding = run({REWARD: outages(9)}, count=120).finding("REW019")
     assert finding.severity == "warning"
     assert run({REWARD: outages(40)}, count=120).findings("REW019") == []
+
+
+def test_single_episodes_that_fail_are_no_outages() -> None:
+    """One episode per row: a success is 1, and chance spreads the failures."""
+    chance = random.Random(3)
+    episodes = [float(chance.random() < 0.55) for _ in range(101)]
+    assert run({"accuracy/train": lambda step: episodes[step]}).findings("REW019") == []
+    together = [0.0 if step % 34 > 27 else 1.0 for step in range(101)]
+    finding = run({"accuracy/train": lambda step: together[step]}).finding("REW019")
+    assert finding.severity == "warning"

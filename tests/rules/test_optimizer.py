@@ -166,7 +166,11 @@ def test_a_log_of_loss_and_reward_whose_batches_are_nearly_all_wrong_is_without_
     reward = [*[0.0] * 9, 0.25] * 10
     loss = [-2.0 if each else 0.0 for each in reward]
     plain = Patient(steps(100, {LOSS: loss, "reward/mean": reward}))
-    assert plain.finding("OPT001").severity == "warning"
+    finding = plain.finding("OPT001")
+    assert finding.severity == "warning"
+    assert finding.summary == (
+        "The loss is 0 because no group varies in reward in 18 of the last 20 batches."
+    )
     half = [0.0, 0.25] * 50
     ordinary = Patient(steps(100, {LOSS: 0.0, "reward/mean": half}))
     assert {each.severity for each in ordinary.findings("OPT001")} <= {"info"}

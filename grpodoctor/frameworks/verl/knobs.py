@@ -111,21 +111,31 @@ def _read_advantage(setting: Setting, settings: Settings) -> Setting | None:
 
 
 def _read_group_size(setting: Setting, settings: Settings) -> Setting | None:
-    """Responses per prompt; verl-agent repeats the environment, and its engine samples one."""
-    environments = settings.get("env.rollout.n", 1)
-    if not isinstance(setting, int) or not isinstance(environments, int):
+    """Responses per prompt, of which forks for agents sample one each time.
+
+    verl-agent repeats the environment, and Search-R1 repeats the prompts (`n_agent`) before they
+    reach the engine.
+    """
+    if not isinstance(setting, int):
         return setting
-    return setting * max(environments, 1)
+    for repeats in (settings.get("env.rollout.n"), settings.get(f"{ROLLOUT}.n_agent")):
+        if isinstance(repeats, int):
+            setting *= max(repeats, 1)
+    return setting
 
 
 def _read_updates(setting: Setting, settings: Settings) -> Setting | None:
-    """Mini-batches per batch, both counted in prompts, times the passes over the batch."""
+    """Mini-batches per batch, both counted in prompts, times the passes over the batch.
+
+    Search-R1 splits a batch that `n_agent` has repeated, and does not repeat the mini-batch.
+    """
     prompts = settings.get("data.train_batch_size")
     epochs = settings.get(f"{ACTOR}.ppo_epochs", 1)
-    sizes = (setting, prompts, epochs)
+    repeats = settings.get(f"{ROLLOUT}.n_agent", 1)
+    sizes = (setting, prompts, epochs, repeats)
     if not all(isinstance(size, int) and size > 0 for size in sizes):
         return None
-    return max(1, int(prompts or 1) // int(setting)) * int(epochs)
+    return max(1, int(prompts or 1) * int(repeats or 1) // int(setting)) * int(epochs)
 
 
 def _read_kl(setting: Setting, settings: Settings) -> Setting | None:

@@ -338,7 +338,9 @@ FACTS = (
     KnobMapping("dual_clip", f"{ACTOR}.clip_ratio_c"),
     KnobMapping("critic_pretraining", "trainer.critic_warmup"),
     KnobMapping(
-        "batch_responses", "data.train_batch_size", read=product_with(f"{_ROLLOUT}.n", default=1)
+        "batch_responses",
+        "data.train_batch_size",
+        read=product_with(f"{_ROLLOUT}.n", f"{_ROLLOUT}.n_agent", default=1),
     ),
     KnobMapping(
         "update_responses",

@@ -237,7 +237,7 @@ class ZeroLossOrGradient(Rule):
         if has_critic(chart):
             cause = "no token has an advantage"
         elif self._lasts(chart):
-            cause = "no group varies in reward"
+            cause = f"no group varies in reward{self._in_how_many(chart)}"
         else:
             cause = "no group varies in reward in these batches"
         text = f"{symptom} because {cause}."
@@ -261,26 +261,33 @@ class ZeroLossOrGradient(Rule):
 
     def _lasts(self, chart: Chart) -> bool:
         """Whether nearly all of the latest batches had equal rewards."""
+        flat = self._flat_batches(chart)
+        if flat is not None:
+            return len(flat) == self.patience and sum(flat) >= (
+                self.warning_idle_share * self.patience
+            )
+        gradients = chart.series(_GRADIENT)
+        return gradients.level(self.patience) <= self.max_zero_gradient
+
+    def _in_how_many(self, chart: Chart) -> str:
+        """In how many of the latest batches no group varies; empty if that is so in all."""
+        flat = self._flat_batches(chart) or [True]
+        return "" if all(flat) else f" in {sum(flat)} of the last {len(flat)} batches"
+
+    def _flat_batches(self, chart: Chart) -> list[bool] | None:
+        """Whether the rewards of each of the latest batches are equal; None if only gradients tell.
+
+        Without group rates or spreads, a mean reward of 0 is taken for equal rewards.
+        """
         shares = chart.series(INFERRED_ZERO_VARIANCE).tail(self.patience)
         if shares:
-            flat = sum(share >= self.all_share for share in shares)
-            return len(shares) == self.patience and flat >= self.warning_idle_share * self.patience
+            return [share >= self.all_share for share in shares]
         for name in (_EFFECTIVE, _GROUP_STD, _BATCH_STD):
-            spreads = chart.series(name).tail(self.patience)
-            if spreads:
-                zeros = sum(spread == 0 for spread in spreads)
-                return (
-                    len(spreads) == self.patience
-                    and zeros >= self.warning_idle_share * self.patience
-                )
-        gradients = chart.series(_GRADIENT)
-        if len(gradients):
-            return gradients.level(self.patience) <= self.max_zero_gradient
-        rewards = chart.series(_REWARD).tail(self.patience)
-        return (
-            len(rewards) == self.patience
-            and rewards.count(0.0) >= self.warning_idle_share * self.patience
-        )
+            if spreads := chart.series(name).tail(self.patience):
+                return [spread == 0 for spread in spreads]
+        if len(chart.series(_GRADIENT)):
+            return None
+        return [reward == 0 for reward in chart.series(_REWARD).tail(self.patience)]
 
     def _has_no_signal(self, chart: Chart) -> bool:
         if has_critic(chart):  # zero-variance groups contribute gradient here

@@ -54,8 +54,10 @@ class RewardOutages(Rule):
         A curriculum that alternates between easy and impossible prompts, or batches of so few
         responses that all of them fail by chance: their rewards vary too much for this rule. If the
         zero-variance groups show that each batch is one group, a prompt that is too hard is no
-        outage. A policy that seldom succeeds earns little in the batches between, too, and has no
-        finding. Negative rewards that differ are penalties, and no outage.
+        outage. Readings of two values alone may each be the outcome of one episode; failures that
+        are spread as chance spreads them have no finding then. A policy that seldom succeeds earns
+        little in the batches between, too, and has no finding. Negative rewards that differ are
+        penalties, and no outage.
 
     References:
         TRL documentation of custom reward functions, which may return None.
@@ -102,6 +104,9 @@ class RewardOutages(Rule):
     min_noises_of_many: float = 4.5
     """The usual reward in noises of one reading for so many: a normal reading is that low once in
     3e5 batches, and five of a hundred once in 10^19 runs."""
+    fewer_periods: float = 4.0
+    """Standard deviations by which failures lie in fewer periods than chance gives them: once in
+    3e4 readings, since each reading of a run is tested."""
     same_reward: float = SAME_REWARD
     """Share of the usual reward by which two rewards differ at least; less is rounding."""
 
@@ -114,6 +119,8 @@ class RewardOutages(Rule):
             return None
         if self._is_one_group(chart, name, self.least_share * series.level(WINDOW)):
             return RECOVERED  # also if early batches had no equal group to show it
+        if self._are_single_outcomes(series.tail(WINDOW)):
+            return RECOVERED
         return self._around_one_level(chart, name) or self._beside_trend(chart, name)
 
     def _beside_trend(self, chart: Chart, name: str) -> Sighting | None:
@@ -175,6 +182,24 @@ class RewardOutages(Rule):
     def _are_penalties(self, low: Sequence[float], usual: float) -> bool:
         """Whether the low rewards are far below zero and differ: they were graded."""
         return min(low) < -self.low_share * usual and max(low) - min(low) > self.same_reward * usual
+
+    def _are_single_outcomes(self, values: Sequence[float]) -> bool:
+        """Whether each reading may be the outcome of one response or episode.
+
+        All readings are then one of two values, and failures come in as many periods as chance
+        gives them. The batches of a failure of the environment lie together in fewer.
+        """
+        if len(set(values)) != 2:
+            return False
+        failure = min(values)
+        failed = [value == failure for value in values]
+        total, failures = len(values), sum(failed)
+        successes = total - failures
+        periods = sum(low for low, _ in itertools.groupby(failed))
+        # Mean and variance of the number of runs of one kind among two kinds in random order.
+        mean = failures * (successes + 1) / total
+        variance = mean * (failures - 1) * successes / (total * (total - 1))
+        return periods >= mean - self.fewer_periods * math.sqrt(variance)
 
     def _is_one_group(self, chart: Chart, name: str, limit: float) -> bool:
         """Whether each batch is one group, so that a prompt that is too hard earns 0 alone.
