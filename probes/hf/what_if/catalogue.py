@@ -37,7 +37,7 @@ from hf.what_if.positions import rotary_modules
 
 _FACTORS = (0.25, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 4.0)
 _WINDOWS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
-_KEPT_FIRST = (1, 2, 4, 8, 16, 64)
+_KEPT_FIRST = (1, 2, 4, 8, 16)
 """Tokens that a bounded cache keeps besides the last ones (attention sinks: 4)."""
 _SPLITS = (4, 8, 16, 32, 64, 128, 256, 512)
 _LIMITED = (0.001, 0.01, 0.1, 0.3, 1.0, 10.0)
@@ -200,7 +200,8 @@ def _attention(model: Any) -> _Listed:
     for group in _layer_groups(model):
         yield "layer_window", [[group, width] for width in chunks], "integer"
     for first in _KEPT_FIRST:
-        yield "bounded_cache", [[str(first), width] for width in chunks], "integer"
+        widths = [width for width in _WINDOWS if width < context]
+        yield "bounded_cache", [[str(first), width] for width in widths], "integer"
 
 
 def _sibling_norms(model: Any) -> list[str]:
