@@ -109,7 +109,7 @@ STRUCTURE: dict[str, ComputedCause] = {
         "rotation of their inputs at run time, with the same block size.",
     ),
     "rope_part": ComputedCause(
-        "rope-tables", "The {side} reads wrong sines or cosines", "{value}",
+        "rope-rotation", "The {side} reads wrong sines or cosines", "{value}",
         "Check the offsets and the width with which the kernel reads its table: the sines begin "
         "at half of the rotated width, not of a padded one.",
     ),
