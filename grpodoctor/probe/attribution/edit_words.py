@@ -70,6 +70,7 @@ def described(edit: Edit) -> str:
 _PAIRED: dict[str, Callable[[str], str]] = {
     "adapter_part": lambda part: f"{part} of the adapter times {{}}",
     "bias_scale": lambda names: f"the biases of {names.replace(',', ' and ')} times {{}}",
+    "expert_scale": lambda part: f"the outputs of part {part} of the experts times {{}}",
     "layer_rope_base": lambda kind: f"rope base {{}} in layers with {kind.replace('_', ' ')}",
     "layer_rope_scaling": lambda kind: (
         f"positions divided by {{}} in layers with {kind.replace('_', ' ')}"
@@ -85,6 +86,7 @@ _PAIRED: dict[str, Callable[[str], str]] = {
     "rope_amplitude": lambda kind: (
         f"sines and cosines times {{}} in {kind.replace('_', ' ')} layers"
     ),
+    "rope_part": lambda part: f"the {part} of rotary positions times {{}}",
     "rope_parameter": lambda name: f"{name} {{}} in the scaling of rotary positions",
     "setting": lambda name: f"{name} {{}}",
     "update_part": partial_update_in_words,
@@ -146,7 +148,16 @@ _WORDED: dict[str, Callable[..., str]] = {
     "update_format": coarse_update_in_words,
     "update_moved": moved_update_in_words,
     "expert_sum": lambda _, which: f"only the output of each token's {which} expert",
+    "bounded_cache": lambda first, last: (
+        f"the first {first} and the last {shown(last)} tokens seen, none between"
+    ),
     "experts_from": experts_in_words,
+    "input_rotation": lambda name, size: (
+        f"the inputs of {name} rotated in blocks of {shown(size)} (Hadamard)"
+    ),
+    "weight_saturation": lambda scale, share: (
+        f"weights in fp8 cut at {shown(share)} of the largest of each {scale}"
+    ),
     "layer_from": _other_layer,
     "layer_pattern": _pattern,
     "layer_rope_like": _like,

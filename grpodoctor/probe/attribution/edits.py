@@ -19,17 +19,16 @@ Kind = Literal["number", "integer", "choice"]
 _MOST_VALUES = 64
 _WITH_ATTRIBUTE = frozenset(
     {
-        "adapter_part", "bias_scale", "expert_sum", "experts_from",
-        "function_name", "layer_from",
-        "layer_pattern",
+        "adapter_part", "bias_scale", "bounded_cache", "expert_scale", "expert_sum", "experts_from",
+        "function_name", "input_rotation", "layer_from", "layer_pattern",
         "layer_rope_base", "layer_rope_like", "layer_rope_scaling", "layer_scale", "layer_window",
         "lost_experts", "lost_part", "norm_place", "operation", "output_scale",
         "parameter_scale",
         "part_frequency", "part_presence", "part_products", "part_repetition", "part_rounding",
         "position_jump", "recent_repetition", "residual_from", "row_order",
-        "rank_part", "rolled_heads", "rope_amplitude", "rope_parameter", "setting", "site_bound",
-        "site_change", "site_scale", "site_scales",
-        "transposed", "vocabulary_part", "weight_layout", "weights_from", "weights_until",
+        "rank_part", "rolled_heads", "rope_amplitude", "rope_parameter", "rope_part", "setting",
+        "site_bound", "site_change", "site_scale", "site_scales", "transposed", "vocabulary_part",
+        "weight_layout", "weight_saturation", "weights_from", "weights_until",
     }
 )  # fmt: skip
 """Edits whose values are pairs of a name and a number."""

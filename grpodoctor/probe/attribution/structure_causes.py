@@ -92,6 +92,32 @@ STRUCTURE: dict[str, ComputedCause] = {
         "Choose groups by the sum of their two best experts where scores have a correction bias "
         "(DeepSeek-V3), and by the best one in DeepSeek-V2.",
     ),
+    "bounded_cache": ComputedCause(
+        "cache-eviction", "The {side} sees the first and the last tokens only", "{value}",
+        "Turn off context shift and streaming eviction of the key-value cache (llama.cpp: "
+        "--context-shift, --keep), or give the cache room for the longest response.",
+    ),
+    "expert_scale": ComputedCause(
+        "expert-scale", "The {side} adds the outputs of some experts with another factor",
+        "{value}",
+        "At a factor of 2, check redundant experts (EPLB): each logical expert runs on one of its "
+        "replicas, and all ranks choose the same. Otherwise compare per-expert scales.",
+    ),
+    "input_rotation": ComputedCause(
+        "weight-rotation", "The {side} lacks a rotation, or has one more", "{value}",
+        "Weights that were rotated against outliers (QuaRot, SpinQuant) need the same Hadamard "
+        "rotation of their inputs at run time, with the same block size.",
+    ),
+    "rope_part": ComputedCause(
+        "rope-rotation", "The {side} reads wrong sines or cosines", "{value}",
+        "Check the offsets and the width with which the kernel reads its table: the sines begin "
+        "at half of the rotated width, not of a padded one.",
+    ),
+    "weight_saturation": ComputedCause(
+        "quantisation", "The {side} cuts the largest quantized weights", "{value}",
+        "Compute the scales of fp8 weights for the largest number of the format: 448 for E4M3, "
+        "240 for E4M3FNUZ (MI300).",
+    ),
     "adapter_moved": ComputedCause(
         "adapter", "The {side} adds updates of the LoRA adapter to other weights",
         "updates of the adapter moved ({value})",

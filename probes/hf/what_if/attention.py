@@ -113,6 +113,8 @@ class AttentionEdits:
     """Where sequences begin and prompts end."""
     layer_window: tuple[str, int] = ("", 0)
     """A window in some layers only: `even`, `odd`, or the number of one; and its width."""
+    bounded_cache: tuple[str, int] = ("0", 0)
+    """How many first and how many last tokens are seen, as where a cache evicts those between."""
     distance_bias: float = 0.0
     """Subtracted from the scores for each position of distance."""
     without_sinks: bool = False
@@ -266,6 +268,10 @@ def _mask(query: Tensor, key: Tensor, given: Tensor | None, edits: AttentionEdit
         chunk = edits.places.tokens(lengths[1], mask.device) // int(edits.attention_chunk)
         own = chunk[..., -lengths[0] :].transpose(-1, -2)
         mask = mask.masked_fill(own != chunk, lowest)
+    kept, width = (int(each) for each in edits.bounded_cache)
+    if width:
+        middle = edits.places.tokens(lengths[1], mask.device) >= kept
+        mask = mask.masked_fill(middle & (ages >= width), lowest)
     if edits.open_prompt:
         mask = mask.masked_fill(edits.places.within_prompt(lengths[1], mask.device), 0.0)
     return mask

@@ -19,6 +19,7 @@ from hf.what_if import (
     layer_patterns,
     modules,
     norm_kinds,
+    number_formats,
     part_rounding,
     parts,
     positions,
@@ -36,7 +37,8 @@ from hf.what_if.positions import rotary_modules
 
 _FACTORS = (0.25, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 4.0)
 _WINDOWS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
-_LIMITS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+_KEPT_FIRST = (1, 2, 4, 8, 16)
+"""Tokens that a bounded cache keeps besides the last ones (attention sinks: 4)."""
 _SPLITS = (4, 8, 16, 32, 64, 128, 256, 512)
 _LIMITED = (0.001, 0.01, 0.1, 0.3, 1.0, 10.0)
 """For an end of a range, which often is 0 or infinite."""
@@ -50,6 +52,8 @@ _PART_COUNTS = (2, 4, 8, 16, 32)
 _CAPS = (2.0, 5.0, 10.0, 20.0, 30.0, 50.0)
 _BASES = (100.0, 500.0, 1e3, 3e3, 1e4, 5e4, 1e5, 5e5, 1e6, 1e7)
 _SCALINGS = (0.25, 0.5, 2.0, 4.0, 8.0)
+_PART_FACTORS = (0.0, 0.5, 2.0)
+"""For sines or cosines alone: a kernel that reads zeros in place of one of them."""
 _SLOPES = (-0.1, 0.01, 0.05, 0.1, 0.3, 1.0)
 _FEW_LAYERS = 4
 _RECENT = (8, 16, 32, 64, 128, 256, 512)
@@ -62,17 +66,6 @@ _HALVES = ("bfloat16", "float16")
 _CACHES = ("int8", "int8/column", "int8/tensor", "int4", "int4/column", "fp8", "fp8/tensor",
            "fp8/row", "fp8_e5m2", "bfloat16", "float16")  # fmt: skip
 _WEIGHTS_OF_KEYS = ("bfloat16", "float16", "fp8", "fp8/row", "fp8_e5m2", "int8")
-_ROUNDINGS = ("bfloat16", "float16", "int8", "int8/tensor", "int4", "int4/group16", "int4/group32",
-              "int4/group64", "int4/group128", "int4/zero16", "int4/zero32", "int4/zero64",
-              "int4/zero128", "int4/next16", "int4/next32", "int4/next64", "int4/next128",
-              "int4/below16", "int4/below32", "int4/below64", "int4/below128", "mxfp4", "mxfp8",
-              "nvfp4", "fp8", "fp8/row", "fp8/tensor", "fp8/block16", "fp8/block32", "fp8/block64",
-              "fp8/block128", "fp8/transposed16", "fp8/transposed32", "fp8/transposed64",
-              "fp8/transposed128")  # fmt: skip
-_MULTIPLIED = ("mxfp8", "int8", "int8/tensor", "fp8/row", "fp8/tensor", "fp8/block16",
-               "fp8/block32", "fp8/block64", "fp8/block128", "fp8/block16/row", "fp8/block32/row",
-               "fp8/block64/row", "fp8/block128/row")  # fmt: skip
-"""Formats in which engines multiply weights and activations."""
 _SINK_SHIFTS = (-2.0, -math.log(2), math.log(2), 1.0, 2.0)
 """ln 2: a sink is counted twice, or half."""
 _SINK_FACTORS = (0.25, 0.5, math.log(2), 1 / math.log(2), 2.0, 4.0)
@@ -103,9 +96,9 @@ def what_ifs(model: Any) -> list[dict[str, Any]]:
     tensors that the edit `other_weights` can take from another checkpoint.
     """
     listers = (_attention, _positions, _modules, _routing, _layer_patterns, _settings, _parts,
-               _parts_in_formats, _wiring, _sites)  # fmt: skip
+               _parts_in_formats, _wiring, _sites, number_formats.of_matrices)  # fmt: skip
     listed = [edit for lister in listers for edit in _known(lister, model)]
-    listed += [*_numerics(), *_processors()]
+    listed += [*number_formats.listed(), *_processors()]
     found: list[dict[str, Any]] = [
         {"name": name, "values": list(values), "kind": kind, "now": _now(model, name, values)}
         for name, values, kind in listed
@@ -137,6 +130,8 @@ _NEUTRAL = {
     "alibi_power": 1.0,
     "layer_rope_scaling": 1.0,
     "rope_amplitude": 1.0,
+    "rope_part": 1.0,
+    "expert_scale": 1.0,
     "sink_scale": 1.0,
     "site_scale": 1.0,
     "sink_shift": 0.0,
@@ -188,7 +183,7 @@ def _attention(model: Any) -> _Listed:
     alone = [f"{each} in {form}" for each in CACHED for form in _CACHES]
     yield "kv_cache", [*_CACHES, *alone], "choice"
     yield "attention_weights", _WEIGHTS_OF_KEYS, "choice"
-    yield "kv_saturation", _LIMITS, "number"
+    yield "kv_saturation", number_formats.LIMITS, "number"
     yield "head_order", ["tiled", "reversed", "next", "first of 2", "last of 2"], "choice"
     yield "open_prompt", [True], "choice"
     yield "mask_border", ["self", "next", "later", "earlier"], "choice"
@@ -203,8 +198,10 @@ def _attention(model: Any) -> _Listed:
     yield "alibi_factor", _FACTORS if has_alibi else [], "number"
     yield "alibi_power", [0.5, 2.0] if has_alibi else [], "number"
     for group in _layer_groups(model):
-        widths = [width for width in _COARSE_WINDOWS if width < context]
-        yield "layer_window", [[group, width] for width in widths], "integer"
+        yield "layer_window", [[group, width] for width in chunks], "integer"
+    for first in _KEPT_FIRST:
+        widths = [width for width in _WINDOWS if width < context]
+        yield "bounded_cache", [[str(first), width] for width in widths], "integer"
 
 
 def _sibling_norms(model: Any) -> list[str]:
@@ -238,6 +235,8 @@ def _positions(model: Any) -> _Listed:
     yield "rope_base", _BASES, "number"
     yield "rope_scaling", _SCALINGS, "number"
     yield "rope_off", [True], "choice"
+    for part in positions.ROTATED_BY:
+        yield "rope_part", [[part, factor] for factor in _PART_FACTORS], "number"
     yield "rope_share", [0.25, 0.5, 0.75, -1.0], "choice"
     forms = [form + part for form in _HALVES for part in ("", "/frequencies")]
     yield "rope_precision", forms, "choice"
@@ -351,6 +350,8 @@ def _routing(model: Any) -> _Listed:
         yield "router_weights", forms, "choice"
         yield "lost_experts", experts.lost_parts(model), "choice"
         yield "expert_sum", experts.sums(model), "choice"
+        for part in experts.replicas(model):
+            yield "expert_scale", [[part, 2.0]], "number"
         for place, orders in experts.exchanges(model).items():
             yield "experts_from", [[place, order] for order in orders], "choice"
 
@@ -487,13 +488,3 @@ def _sites(model: Any) -> _Listed:
         yield "site_change", [[site, name] for name in names], "choice"
     for site in sites.weighted(model):
         yield "site_scales", [[site, [1.0] * len(sites.modules_at(model, site)[0])]], "choice"
-
-
-def _numerics() -> _Listed:
-    yield "generated", [True], "choice"
-    yield "cache_hole", [1], "choice"
-    yield "compute_dtype", ["bfloat16", "float16"], "choice"
-    yield "weight_rounding", _ROUNDINGS, "choice"
-    yield "activation_rounding", ["int8", "fp8", "fp8/row"], "choice"
-    yield "linear_rounding", _MULTIPLIED, "choice"
-    yield "input_saturation", _LIMITS, "number"

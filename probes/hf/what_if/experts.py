@@ -84,6 +84,35 @@ def sums(model: Any) -> list[list[str]]:
     return [[EVERYWHERE, which] for which in _KEPT] if expert_blocks(model) else []
 
 
+def replicas(model: Any) -> list[str]:
+    """Experts that may count twice, `3/6` the third of six; of many experts, those of one rank."""
+    blocks = expert_blocks(model)
+    if not blocks:
+        return []
+    count = _count_of(blocks)
+    sizes = [count] if count <= _MOST_SINGLE else [s for s in (*_SLICES, 16) if count % s == 0]
+    return [f"{part}/{size}" for size in sizes if size > 1 for part in range(1, size + 1)]
+
+
+_MOST_SINGLE = 16
+"""Experts up to which each is tried by itself."""
+
+
+@contextmanager
+def expert_scale(model: Any, value: Any) -> Iterator[None]:
+    """A factor on the outputs of some experts, `["3/6", 2.0]`, as where two ranks add them."""
+    part, factor = str(value[0]), float(value[1])
+
+    def scaled(block: nn.Module, ids_NK: Tensor, weights_NK: Tensor) -> tuple[Tensor, Tensor]:
+        if _count(block) % int(part.partition("/")[2]):
+            raise InapplicableError(f"{_count(block)} experts have no part {part}")
+        chosen_NK = _members(block, ids_NK, part)
+        return ids_NK, torch.where(chosen_NK, weights_NK * factor, weights_NK)
+
+    with _rerouted(model, EVERYWHERE, scaled):
+        yield
+
+
 _KEPT = ("last", "first", "likeliest", "least likely")
 
 

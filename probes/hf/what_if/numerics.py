@@ -55,7 +55,7 @@ def activation_rounding(model: Any, value: Any) -> Iterator[None]:
     """Round the inputs of all linear layers except the output head."""
     head = model.get_output_embeddings()
     linear = [m for m in model.modules() if isinstance(m, nn.Linear) and m is not head]
-    with _changed_inputs(linear, lambda inputs: rounded(inputs, str(value))):
+    with changed_inputs(linear, lambda inputs: rounded(inputs, str(value))):
         yield
 
 
@@ -65,8 +65,8 @@ def input_saturation(model: Any, value: Any) -> Iterator[None]:
 
     The output head and routers keep their precision.
     """
-    linear = _quantised_layers(model)
-    with _changed_inputs(linear, lambda inputs: saturated(inputs, float(value))):
+    linear = quantised_layers(model)
+    with changed_inputs(linear, lambda inputs: saturated(inputs, float(value))):
         yield
 
 
@@ -77,18 +77,18 @@ def linear_rounding(model: Any, value: Any) -> Iterator[None]:
     The output head and routers keep their precision. Inputs have a scale for each token, or for
     each group of numbers where weights have one for each block; `fp8/block128/row`: for each token.
     """
-    linear = _quantised_layers(model)
+    linear = quantised_layers(model)
     scheme = str(value).removesuffix("/row") if "/block" in value else str(value)
     inner = f"{scheme.partition('/')[0]}/row" if scheme != value else scheme
     inner = inner.replace("/block", "/group")
     with (
-        _changed_inputs(linear, lambda inputs: rounded(inputs, inner)),
+        changed_inputs(linear, lambda inputs: rounded(inputs, inner)),
         replaced([module.weight for module in linear], lambda data: rounded(data, scheme)),
     ):
         yield
 
 
-def _quantised_layers(model: Any) -> list[nn.Linear]:
+def quantised_layers(model: Any) -> list[nn.Linear]:
     """The linear layers that engines compute in 8 bits: not the output head, and no router.
 
     Raises:
@@ -106,7 +106,7 @@ def _quantised_layers(model: Any) -> list[nn.Linear]:
 
 
 @contextmanager
-def _changed_inputs(
+def changed_inputs(
     modules: Sequence[nn.Module], change: Callable[[Tensor], Tensor]
 ) -> Iterator[None]:
     """Modules read other inputs."""

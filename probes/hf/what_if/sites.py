@@ -211,13 +211,14 @@ def scaled(model: Any) -> list[str]:
 
 
 def weighted(model: nn.Module) -> list[str]:
-    """The outputs of modules with weights in several layers, for a factor of each layer."""
+    """Outputs in several layers, for a factor of each: of modules with weights, and of layers."""
     if len(layers(model)) < 2:
         return []
     return [
         f"{name}/out"
         for name, module in sites(model).items()
-        if not name.startswith("^") and any(True for _ in module.parameters(recurse=False))
+        if not name.startswith("^")
+        and (not name or any(True for _ in module.parameters(recurse=False)))
     ]
 
 

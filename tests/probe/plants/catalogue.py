@@ -21,6 +21,7 @@ from tests.probe.plants import (
     report_bugs,
     rewritten_kernels,
     second_draw,
+    seventh_draw,
     sharded,
     similar,
     sixth_draw,
@@ -290,7 +291,8 @@ def unseen() -> Iterator[Plant]:
     yield from _upstream_bugs()
     yield from _recurring_bugs()
     yield from _rewritten_kernels()
-    for draw in (natural_draw, second_draw, third_draw, fourth_draw, fifth_draw, sixth_draw):
+    draws = (natural_draw, second_draw, third_draw, fourth_draw, fifth_draw, sixth_draw)
+    for draw in (*draws, seventh_draw):
         yield from _drawn(draw.pairs())
     yield from _drawn(generation_doubles.pairs())
 

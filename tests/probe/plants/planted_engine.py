@@ -36,6 +36,7 @@ from tests.probe.plants import (
     rewritten_kernels,
     sampling_faults,
     second_draw_faults,
+    seventh_draw_faults,
     sharded,  # noqa: F401  # registers its faults
     sixth_draw_faults,
     third_draw_faults,
@@ -80,6 +81,7 @@ class Planted:
         read = fourth_draw_faults.read_prompts(self._faults, read)
         read = fifth_draw_faults.read_prompts(self._faults, read)
         read = sixth_draw_faults.read_prompts(self._faults, read)
+        read = seventh_draw_faults.read_prompts(self._faults, read)
         with self._settings.processors(self._engine), self._reported_over():
             settings = self._settings.sampling(sampling)
             settings = third_draw_serving.settings(settings, self._faults)
@@ -163,6 +165,7 @@ def load(model: str, options: Mapping[str, Any]) -> Planted:
         phase_faults.NEED_EAGER,
         recurring_bugs.NEED_EAGER,
         rewritten_kernels.NEED_EAGER,
+        seventh_draw_faults.NEED_EAGER,
         sixth_draw_faults.NEED_EAGER,
         third_draw_faults.NEED_EAGER,
         *sets,

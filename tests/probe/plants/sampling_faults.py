@@ -17,6 +17,7 @@ from tests.probe.plants import (
     further,
     issue_bugs,
     report_bugs,
+    seventh_draw_faults,
     sixth_draw_faults,
     third_draw_serving,
     upstream_bugs,
@@ -34,6 +35,7 @@ PROCESSORS += (
     *fourth_draw_faults.ROW_PROCESSORS,
     *fifth_draw_faults.ROW_PROCESSORS,
     *sixth_draw_faults.ROW_PROCESSORS,
+    *seventh_draw_faults.ROW_PROCESSORS,
 )
 
 
@@ -132,4 +134,5 @@ def _row(logits: Any, everything: Sequence[int], drawn: Sequence[int], mine: Any
     logits = fourth_draw_faults.changed_row(logits, mine)
     logits = fifth_draw_faults.changed_row(logits, mine)
     logits = sixth_draw_faults.changed_row(logits, everything, mine)
+    logits = seventh_draw_faults.changed_row(logits, everything, mine)
     return further.changed_row(logits, mine)

@@ -53,6 +53,12 @@ SIZES = {
     "sixth-draw-b-double": 3,
     "sixth-draw-a-healthy": 2,
     "sixth-draw-b-healthy": 2,
+    "seventh-draw-a": 10,
+    "seventh-draw-b": 10,
+    "seventh-draw-a-double": 2,
+    "seventh-draw-b-double": 2,
+    "seventh-draw-a-healthy": 2,
+    "seventh-draw-b-healthy": 2,
 }
 COMPUTED = (
     ("iquestcoder", "rope_default", "10000"),
@@ -113,6 +119,22 @@ COMPUTED = (
     ("mixtral", "slots_sorted", ""),
     ("dots1", "gate_up_blocks", "16"),
     ("gemma2", "norm_plus_one", "post_feedforward_layernorm"),
+    ("minicpm3", "dummy_pair", "1"),
+    ("gemma4", "router_norm_twice", ""),
+    ("gemma4_unified", "layer_scalars", "0.8,1.3,0.9"),
+    ("qwen3_5", "linear_gate", "sigmoid"),
+    ("qwen3_yarn", "yarn_untruncated", ""),
+    ("deepseek_v32", "indexer_unrectified", ""),
+    ("hunyuan", "weights_saturated", "240"),
+    ("seed_oss", "sines_lost", ""),
+    ("glm4", "unrotated_from", "12"),
+    ("qwen3_moe", "expert_summed_twice", "1"),
+    ("minimax_m2", "norm_of_first_shard", "2"),
+    ("nemotron", "rotation_lost", "32"),
+    ("arcee", "streaming", "4,12"),
+    ("bamba", "step_bias_twice", ""),
+    ("internlm3", "rows_averaged", "56"),
+    ("internlm3", "group_index_ignored", "16"),
 )
 """Faults of the forward pass that a draw was the first to have: family, name and value."""
 
