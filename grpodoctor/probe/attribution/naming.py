@@ -23,6 +23,8 @@ ONLY_IN = "only in "
 """How the detail of a cause begins that states the responses or tokens with it."""
 ALSO_FITS = "also fits: "
 """How the detail of a cause begins that lists a rival."""
+_OWN_PATH = "generation-path"
+"""The cause for a side that computes other values while it generates than when it scores."""
 
 
 def named_cause(
@@ -128,7 +130,11 @@ def leaves_much(named: NamedCause, gap: float) -> bool:
 
 
 def doubtful_errors(named: Sequence[NamedCause], imitated: Set[str]) -> frozenset[str]:
-    """The small imitated causes that may be the error of a large one that is not proven.
+    """The small imitated causes that may be the error of a large one.
+
+    A number that is not quite right leaves an error if the large cause is not proven. A fault that
+    also acts on the padding of generation leaves a difference between generating and scoring, even
+    if the large cause is proven: the learner reads no padding.
 
     Args:
         named: all named causes.
@@ -141,7 +147,9 @@ def doubtful_errors(named: Sequence[NamedCause], imitated: Set[str]) -> frozense
         elif each.cause in imitated:
             large.append(each)
     is_doubtful = any(each.confidence != "proven" for each in large)
-    return frozenset(small) if is_doubtful else frozenset()
+    if is_doubtful:
+        return frozenset(small)
+    return frozenset(small & {_OWN_PATH}) if large else frozenset()
 
 
 def with_final_tensors(

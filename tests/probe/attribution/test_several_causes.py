@@ -199,3 +199,16 @@ def test_a_small_imitated_cause_is_doubted_next_to_a_large_one_that_is_not_prove
         named("norm-epsilon", "proven", 1e-6),
     ]
     assert doubtful_errors(causes, {"embedding-scale", "norm-epsilon"}) == doubtful
+
+
+@pytest.mark.parametrize(("explained", "doubted"), [(2e-6, True), (0.02, False)])
+def test_a_trace_of_another_path_is_doubted_next_to_an_imitated_cause(
+    explained: float, doubted: bool
+) -> None:
+    """A gate that is wrong at the padding of prompts, too, leaves a trace while generating."""
+    causes = [
+        NamedCause(cause=cause, title=cause, confidence="proven", explained=share, summary="")
+        for cause, share in (("activation", 1 - explained), ("generation-path", explained))
+    ]
+    imitated = {"activation", "generation-path"}
+    assert doubtful_errors(causes, imitated) == ({"generation-path"} if doubted else set())
