@@ -65,7 +65,10 @@ def probe(plan: ProbePlan, folder: Path, listener: ProbeListener) -> ProbeResult
             run.control()
             run.attribute()
         except BudgetSpentError:
-            run.state.note("the time budget was spent; run the probe again with the same --output")
+            run.state.note(
+                f"the time budget of {plan.budget:g} s was spent before all controls and causes "
+                f"were tested; to continue, run the same command with --output {folder}"
+            )
             run.state.end_early("the time budget was spent (--budget)")
         return run.state.write()
 

@@ -215,7 +215,7 @@ class _TextRenderer:
     def _remedy(self, remedy: Remedy, indent: int) -> Iterator[RenderableType]:
         title = plain(remedy.title)
         if remedy.id:
-            title = plain(f"remedy: {remedy.id} ({remedy.applied}) {remedy.title}")
+            title = plain(f"remedy: {remedy.id} ({remedy.applied}): {remedy.title}")
         if remedy.id in self._explained:
             where = self._explained[remedy.id]
             yield _indented(Text(plain(f"remedy: {remedy.id}, as for {where}")), indent)

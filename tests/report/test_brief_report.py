@@ -442,6 +442,7 @@ def test_an_old_note_says_when_it_was_seen_last() -> None:
     assert last_seen(replace(cause, last_step=95), run) == ""
     assert last_seen(replace(cause, active=False), run) == "", "its steps are named already"
     assert last_seen(cause, replace(run, steps=5)) == "", "the log has few rows"
+    assert last_seen(replace(cause, code="CFG013"), run) == "", "a setting is examined once"
 
 
 def test_a_fall_is_visible_behind_the_name_of_the_rule() -> None:

@@ -19,7 +19,7 @@ def test_components_that_never_move_are_info_alongside_a_healthy_run() -> None:
     }
     finding = run(curves).finding("REW004")
     assert finding.severity == "info"
-    assert finding.summary.endswith("ever earned strict (0).")
+    assert finding.summary.endswith("ever earned strict (always 0).")
 
 
 def test_a_component_that_every_response_earns_is_no_news() -> None:
@@ -114,7 +114,7 @@ def components(**means: Curve) -> Patient:
 def test_a_component_that_everybody_earns_is_info() -> None:
     finding = components(task=noisy(0.4, 0.1, 1), language=1.0, tone=0.25).finding("REW007")
     assert (finding.severity, finding.active) == ("info", True)
-    assert "language (1), tone (0.25)" in finding.summary
+    assert "language (1) and tone (0.25)" in finding.summary
     assert "task" not in finding.summary
 
 

@@ -450,6 +450,7 @@ def _print_summary(report: Report) -> None:
     import textwrap
 
     from grpodoctor.cli.terminal import columns
+    from grpodoctor.report.run.finding_view import first_steps
     from grpodoctor.report.run.phrases import diagnosis_line, facts_line
     from grpodoctor.support.safe_text import plain
 
@@ -457,3 +458,5 @@ def _print_summary(report: Report) -> None:
     if sys.stderr.isatty():  # a terminal would break words
         line = textwrap.fill(line, columns(), break_long_words=False, break_on_hyphens=False)
     print(line, file=sys.stderr)
+    for setting in first_steps(report):
+        print(f"  {plain(setting.commented)}", file=sys.stderr)

@@ -102,7 +102,7 @@ _ENGINE_SETTINGS = (
     nothing_to_set("processed_logprobs", "SGLang returns processed log-probabilities by default"),
     KnobMapping("no_prefix_cache", "sglang_disable_radix_cache", write=True),
     KnobMapping("small_micro_batch", "max_tokens_per_gpu", write="<current value / 2>",
-        note="with --use-dynamic-batch-size; without it, --micro-batch-size 1"),
+        note="requires --use-dynamic-batch-size; otherwise set --micro-batch-size 1"),
     KnobMapping("gradient_checkpointing",
         write={"recompute_granularity": "full", "recompute_method": "uniform",
                "recompute_num_layers": 1}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from statistics import mode
 
 from grpodoctor.preflight.results.preflight_results import (
     PreflightFinding,
@@ -108,13 +109,20 @@ def _finding(entry: PreflightFinding) -> Card:
 
 
 def _by_input(checks: Iterable[UnfinishedCheck]) -> list[UnfinishedCheck]:
-    """One entry for all checks that one input would enable, the input that enables most first."""
-    alike: dict[tuple[str, str], list[UnfinishedCheck]] = {}
+    """One entry for all checks that one input would enable, the input that enables most first.
+
+    It has the most frequent reason of its checks.
+    """
+    alike: dict[str, list[UnfinishedCheck]] = {}
     for check in checks:
-        alike.setdefault((check.reason, check.remedy), []).append(check)
+        alike.setdefault(check.remedy or check.reason, []).append(check)
     ordered = sorted(alike.values(), key=len, reverse=True)
     return [
-        replace(first, name=f"and {len(others)} more" if others else first.name)
+        replace(
+            first,
+            name=f"and {len(others)} more" if others else first.name,
+            reason=mode(check.reason for check in (first, *others)),
+        )
         for first, *others in ordered
     ]
 

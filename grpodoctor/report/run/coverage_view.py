@@ -47,13 +47,8 @@ def coverage_sentence(coverage: Coverage, most: int | None = None) -> str:
     return f"{could_not}; {changes} {enable} {enabled} of them."
 
 
-def brief_coverage(report: Report, codes: int) -> tuple[Block, ...]:
-    """The coverage in one sentence, with the settings that enable most.
-
-    Args:
-        report: the report.
-        codes: number of rules to name for each setting.
-    """
+def brief_coverage(report: Report) -> tuple[Block, ...]:
+    """The coverage in one sentence, with the settings that enable most."""
     coverage = report.diagnosis.coverage
     if not coverage.rules:
         return ()
@@ -61,7 +56,7 @@ def brief_coverage(report: Report, codes: int) -> tuple[Block, ...]:
     sentence = Paragraph(
         (Span("Coverage:", "strong"), coverage_sentence(coverage, _BRIEF_SETTINGS))
     )
-    lines = tuple(_setting_line(setting, codes) for setting in settings)
+    lines = tuple(map(_brief_setting_line, settings))
     return (Group((sentence, Bullets(lines))),)
 
 
@@ -85,13 +80,13 @@ def full_coverage(report: Report) -> Iterator[Block]:
         yield Section("Rules that found nothing", (Codes(report.quiet),))
 
 
-def _setting_line(setting: EnablingSetting, most: int | None = None) -> Inline:
+def _brief_setting_line(setting: EnablingSetting) -> Inline:
+    return setting.setting, Span(f"({count_of(len(setting.codes), 'rule')})", "faint")
+
+
+def _setting_line(setting: EnablingSetting) -> Inline:
     count = count_of(len(setting.codes), "rule")
-    codes = ", ".join(setting.codes[:most])
-    if most and len(setting.codes) > most:
-        codes += ", …"
-    rules = f"({count}: {codes})" if codes else f"({count})"
-    return setting.setting, Span(rules, "faint")
+    return setting.setting, Span(f"({count}: {', '.join(setting.codes)})", "faint")
 
 
 def _blocked(coverage: Coverage) -> Table:

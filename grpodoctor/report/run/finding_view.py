@@ -67,14 +67,12 @@ class Brevity:
     repeats: bool = True
     """Whether the settings that follow the verdict are repeated in the card of their finding."""
     vitals: int = 6
-    codes: int = 4
-    """Codes of rules for each setting of the coverage plan."""
 
 
 BREVITIES = (
     Brevity(),
-    Brevity(summaries=False, symptoms=2, further_settings=False, instructions=("main",), codes=2),
-    Brevity(summaries=False, symptoms=2, further_settings=False, instructions=(), codes=0),
+    Brevity(summaries=False, symptoms=2, further_settings=False, instructions=("main",)),
+    Brevity(summaries=False, symptoms=2, further_settings=False, instructions=()),
     Brevity(
         summaries=False,
         symptoms=1,
@@ -82,9 +80,8 @@ BREVITIES = (
         further_settings=False,
         instructions=(),
         vitals=4,
-        codes=0,
     ),
-    Brevity(cards=1, lines=8, summaries=False, symptoms=2, codes=2),
+    Brevity(cards=1, lines=8, summaries=False, symptoms=2),
     Brevity(
         cards=1,
         lines=6,
@@ -93,7 +90,6 @@ BREVITIES = (
         evidence=2,
         further_settings=False,
         vitals=4,
-        codes=0,
     ),
     Brevity(
         cards=1,
@@ -105,7 +101,6 @@ BREVITIES = (
         instructions=(),
         check=False,
         vitals=4,
-        codes=0,
     ),
     Brevity(
         cards=1,
@@ -118,7 +113,6 @@ BREVITIES = (
         check=False,
         repeats=False,
         vitals=0,
-        codes=0,
     ),
 )
 """From the usual brief report to the shortest, for terminals on which the report does not fit."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from grpodoctor.monitor.diagnosis.problems import SETTINGS
 from grpodoctor.monitor.diagnosis.verdict import VERDICT_ORDER
 from grpodoctor.monitor.report import Report, RunFacts
 from grpodoctor.monitor.vitals import Trend
@@ -47,6 +48,8 @@ def last_seen(finding: Finding, run: RunFacts) -> str:
         run: its run, whose latest ten rows are recent.
     """
     if not finding.active or run.first_step is None or run.last_step is None:
+        return ""
+    if finding.code.startswith(SETTINGS):  # a setting is examined once and stays
         return ""
     stride = (run.last_step - run.first_step) / max(run.steps - 1, 1)
     is_recent = run.last_step - finding.last_step <= _RECENT_ROWS * stride

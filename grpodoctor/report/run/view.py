@@ -122,9 +122,7 @@ def _blocks(data: ReportData, brevity: Brevity | None) -> Iterator[Block]:
     if report.treatments:
         yield Section("Treatments", (_treatments(report),))
     yield Detail(lambda: _responses(data))
-    yield _either(
-        lambda: full_coverage(report), brief_coverage(report, brief.codes), verbose=verbose
-    )
+    yield _either(lambda: full_coverage(report), brief_coverage(report), verbose=verbose)
     yield _either(lambda: _about_the_log(report), (), verbose=verbose)
     if not verbose:
         yield Detail(lambda: (), (Paragraph(_where_to_read_more(report), "faint"),))
@@ -277,4 +275,4 @@ def _where_to_read_more(report: Report) -> str:
     page = f"More: grpodoctor rule {codes[0]}; " if codes else "More: "
     if codes and verdict.kind == "flat" and codes[0] == verdict.code:
         page = f"More: grpodoctor rule {codes[0]} explains the verdict; "
-    return f"{page}check --verbose lists everything."
+    return f"{page}the option --verbose shows all rules and metrics."

@@ -63,22 +63,25 @@ class AllIncorrectGroups(Rule):
 
     What it sees:
         A large share of groups without a correct response, for long enough and without a rise of
-        accuracy or reward. If all groups are all-incorrect for twenty readings, nothing is being
-        learned, and the finding is critical. If few groups were all-incorrect at the start, the
-        policy got worse, unless the KL to the reference shows that it has hardly changed; the
-        prompts are not too hard. The finding then has other remedies, and is `info` alongside
-        REW002. If all-correct groups have become more as well, nothing got worse: the responses to
-        one prompt are alike, and the finding is `info`. A quarter of the groups or more that stays
-        all-incorrect in a run that learns is `info` as well: those prompts are never solved. So is
-        a training outcome that stays the same part of a held-out one which rises and comes near 1.
+        accuracy or reward.
 
-        Where groups are not counted, the rule uses what the log implies: pass@k, equal rewards in a
-        batch, or a success rate near zero. At a success rate p, at most G x p of the groups of G
-        responses contain a success. A reward that scatters less than the share of successes in any
-        batch size in use is the mean of many small rewards instead. If the reward differs between
-        batches
-        without a correct response, groups vary although none succeeds: the finding then is a
-        warning that states how rare success is.
+        - If all groups are all-incorrect for twenty readings, nothing is being learned, and the
+          finding is critical.
+        - If few groups were all-incorrect at the start, the policy got worse; the prompts are not
+          too hard. The finding then has other remedies, and is `info` alongside REW002. This does
+          not hold if the KL to the reference shows that the policy has hardly changed.
+        - If the share of all-correct groups rose as well, nothing got worse: the responses to one
+          prompt are alike, and the finding is `info`.
+        - If a quarter of the groups or more stays all-incorrect in a run that learns, those prompts
+          are never solved, and the finding is `info`. It also is if the training outcome stays the
+          same share of a held-out outcome that rises and comes near 1.
+
+        If the log does not count groups, the rule uses what the log implies: pass@k, equal rewards
+        in a batch, or a success rate near zero. At a success rate p, at most G x p of the groups of
+        G responses contain a success. A reward that scatters less than such a share can is the mean
+        of many small rewards, and is not used. If the reward differs between batches without a
+        correct response, groups vary although none succeeds: the finding then is a warning that
+        states how rare success is.
 
     Why it matters:
         Such groups have advantages of zero. When all groups are like that, the gradient is zero or

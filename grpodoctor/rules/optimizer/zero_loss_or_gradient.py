@@ -191,7 +191,7 @@ class ZeroLossOrGradient(Rule):
             text = "A loss of 0 is expected with centered advantages; the gradient is not logged."
             return self._sighting(chart, "info", text, ())
         text = (
-            "A loss of 0 is expected: centered advantages add up to 0, and the gradient norm is "
+            "A loss of 0 is expected: centered advantages add up to 0, and the gradient norm was "
             f"{gradient:.2g}."
         )
         # A gradient shows that this is no fault, so a later fault has a separate onset.

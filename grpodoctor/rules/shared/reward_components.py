@@ -34,7 +34,18 @@ def component_name(metric: str) -> str:
 
 
 def list_components(chart: Chart, metrics: Sequence[str]) -> str:
-    """The components with their levels, for a summary."""
-    names = [f"{component_name(name)} ({chart.series(name).last:g})" for name in metrics]
+    """The components for a summary, with their levels; a level of 0 in all is stated once."""
+    levels = [chart.series(name).last for name in metrics]
+    if not any(levels):
+        return f"{_joined([component_name(name) for name in metrics])} (always 0)"
+    return _joined(
+        [f"{component_name(name)} ({level:g})" for name, level in zip(metrics, levels, strict=True)]
+    )
+
+
+def _joined(names: Sequence[str]) -> str:
     others = len(names) - _IN_SUMMARY
-    return ", ".join(names[:_IN_SUMMARY]) + (f" and {others} others" if others > 0 else "")
+    if others > 0:
+        return f"{', '.join(names[:_IN_SUMMARY])} and {others} others"
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

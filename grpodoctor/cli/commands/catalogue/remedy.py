@@ -138,9 +138,9 @@ def _change_lines(page: dict[str, Any]) -> list[str]:
         command = [f"    {page['command']}"] if page["command"] else []
         how = wrap(page["how"], 80, break_on_hyphens=False)
         return [*how, *command, *(keys if settings else [])]
-    before = ", ".join(f"{knob} {setting}" for knob, setting in page["before"].items())
+    before = ", ".join(f"{knob}={setting}" for knob, setting in page["before"].items())
     return [
-        f"Settings in {page['framework']}, for an example run with {before}:",
+        f"Settings in {page['framework']}, for a run that had {before}:",
         *(f"    {line}" for line in settings),
     ]
 

@@ -69,10 +69,8 @@ class FirstStep(Check):
                 reward, answers, context.scored_rows or context.rows, context.settings,
                 is_shuffled=is_shuffled,
             )  # fmt: skip
-        except DataError:
-            return SkippedCheck(
-                "the reward function fails on such responses, see REW103", "correct the function"
-            )
+        except DataError as error:
+            return SkippedCheck(f"in the first step, {error.what}", "correct the function")
         details = tuple(_paragraph(context, step, is_shuffled=is_shuffled))
         silent, scored = len(step.silent), step.scored
         figures = {
