@@ -144,6 +144,8 @@ def merge_parts(parts: Sequence[RankPart]) -> dict[str, Reading]:
         for name in measured.keys() & of_all.keys():
             if _OF_ALL_RESPONSES.fullmatch(name):
                 measured[name] = of_all[name]
+        if any(part.table and REPEATED_PROMPTS not in part.measured for part in parts):
+            measured.pop(REPEATED_PROMPTS, None)  # the prompts of a rank are not the whole task
         if len(tables) > 1:  # a rank's own part of the groups shows none of these
             for name in {EXPECTED_DUPLICATES, UNCENTRED_RATE, REPEATED_PROMPTS} - of_all.keys():
                 measured.pop(name, None)
