@@ -371,6 +371,12 @@ def test_rare_rewards_far_outside_the_others_are_named() -> None:
     assert run(groups, 100).finding("REW011").severity == "warning"
 
 
+def test_rare_successes_that_earn_much_are_a_note() -> None:
+    """A reward for shape of .05, and ten points for the goal, which one in a thousand reaches."""
+    finding = run(_with_penalty(0.5, 100.0), 100).finding("REW011")
+    assert finding.severity == "info"
+
+
 def test_a_burst_an_ordinary_spread_and_a_solved_run_have_no_outliers() -> None:
     solved: dict[str, Curve] = {
         REWARD: lambda step: 0.99 if step > 30 else 0.5,
