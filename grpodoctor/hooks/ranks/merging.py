@@ -144,8 +144,6 @@ def merge_parts(parts: Sequence[RankPart]) -> dict[str, Reading]:
         for name in measured.keys() & of_all.keys():
             if _OF_ALL_RESPONSES.fullmatch(name):
                 measured[name] = of_all[name]
-        if any(part.table and REPEATED_PROMPTS not in part.measured for part in parts):
-            measured.pop(REPEATED_PROMPTS, None)  # the prompts of a rank are not the whole task
         if len(tables) > 1:  # a rank's own part of the groups shows none of these
             for name in {EXPECTED_DUPLICATES, UNCENTRED_RATE, REPEATED_PROMPTS} - of_all.keys():
                 measured.pop(name, None)
@@ -174,7 +172,8 @@ def _of_whole_groups(batch: RolloutBatch) -> dict[str, NDArray[Any]]:
     if (logprobs_B := response_logprobs(batch)) is not None:
         columns["logprob"] = logprobs_B
     if (prompts_B := prompt_hashes(batch)) is not None:
-        columns[PROMPT_HASH] = prompts_B
+        # Unknown, if prompts are not the whole task: one such rank hides the prompts of all.
+        columns[PROMPT_HASH] = prompts_B if batch.prompts_are_whole else np.zeros_like(prompts_B)
     if batch.advantages_BT is None and batch.advantages_B is not None:
         columns["in_loss"] = (batch.loss_tokens_BT.sum(axis=1) > 0).astype(np.float64)
     return columns
