@@ -190,7 +190,7 @@ def test_growth_in_an_agentic_run_names_the_loss_mask() -> None:
         ({"environment/turns_mean": 3.0, "optimizer/environment_token_rate": 0.0}, False),
     ):
         finding = run({**growing, **more}, without=without, count=90).finding("MIS004")
-        assert ("tool output in the loss" in finding.summary) == is_named
+        assert ("the loss includes tool output" in finding.summary) == is_named
         assert ("mask-environment-tokens" in (finding.remedies or ())) == is_named
         assert finding.remedies[0] == "sync-sampler"
 

@@ -81,7 +81,7 @@ class GrowingEngineMismatch(Rule):
         evidence = (cite(chart, name, start),)
         if not self._may_include_environment(chart):
             return Sighting("warning", text, evidence)
-        text = f"{text[:-1]}; tool output in the loss shows the same."
+        text = f"{text[:-1]}; or the loss includes tool output."
         remedies = (*self.remedies, "mask-environment-tokens")
         return Sighting("warning", text, (*evidence, *cite_all(chart, *_EXCHANGES)), remedies)
 
