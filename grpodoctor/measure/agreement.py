@@ -76,7 +76,7 @@ def agreement_readings(
 ) -> dict[str, Reading]:
     """How many groups agree on an answer, and in how many of these it counts as wrong.
 
-    None if the answers of the batch are a few choices.
+    Not applicable if the answers of the batch are a few choices.
 
     Args:
         groups: the assignment of responses to groups.
@@ -95,12 +95,11 @@ def agreement_readings(
             continue
         agreed += 1
         incorrect += bool(correct_B[rows][answers_B[rows] == answers[most]].mean() < 1 / 2)
-    if (
-        not judged
-        or not answers_B.any()
-        or _equal_between_groups(groups, answers_B) >= 1 / _CHOICES
-    ):
+    if not judged or not answers_B.any():
         return {}
+    if _equal_between_groups(groups, answers_B) >= 1 / _CHOICES:
+        reason = NotApplicable("the answers are a few choices, on which policies agree by chance")
+        return {AGREED: reason, AGREED_INCORRECT: reason}
     return {
         AGREED: Rate(agreed, judged),
         AGREED_INCORRECT: Rate(incorrect, agreed)
