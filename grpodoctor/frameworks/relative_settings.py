@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -38,8 +39,8 @@ def _with_value(line: SettingLine, settings: Mapping[str, Setting]) -> SettingLi
     if now is None or value is None:
         note = f" ({line.note})" if line.note else ""
         return SettingLine("", "", f"{_in_words(line.key, sign, operand)}{note}.")
-    notes = [f"now {now:g}", line.note]
-    return replace(line, value=f"{value:.{_DIGITS}g}", note="; ".join(filter(None, notes)))
+    notes = [f"now {_written(now)}", line.note]
+    return replace(line, value=_written(value), note="; ".join(filter(None, notes)))
 
 
 def _number(name: str, settings: Mapping[str, Setting]) -> float | None:
@@ -47,15 +48,21 @@ def _number(name: str, settings: Mapping[str, Setting]) -> float | None:
     spellings = (name, name.lstrip("-"), name.lstrip("-").replace("-", "_"))
     value = next((settings[each] for each in spellings if each in settings), name)
     try:
-        return None if isinstance(value, bool) else float(value)
-    except ValueError:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):  # None and lists are settings as well
         return None
+    return number if math.isfinite(number) else None
+
+
+def _written(number: float) -> str:
+    """A whole number with all its digits: a count of tokens has no exponent."""
+    return str(int(number)) if number.is_integer() else f"{number:.{_DIGITS}g}"
 
 
 def _computed(now: float, sign: str, amount: float) -> float | None:
-    """The new value; None if there is none above 0."""
+    """The new value; None if there is none above 0, such as half of one sequence."""
     if sign == "/":
-        value = now // amount if now.is_integer() and now >= amount else now / amount
+        value = now // amount if now.is_integer() else now / amount
     else:
         value = now * amount if sign == "x" else round(now - amount, _DIGITS)
     return value if value > 0 else None

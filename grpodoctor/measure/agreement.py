@@ -7,6 +7,7 @@ an answer and fail have a wrong reference, a damaged prompt, or a format that th
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -25,14 +26,22 @@ MAJORITY = 0.75
 """Share of the responses of a group that state one answer in a group that agrees."""
 _SMALLEST = 4
 """Responses of a group of which three quarters are a majority."""
-_SEARCHED = 20_000
-"""Last characters of a response that are searched: a bound on hostile texts."""
+_SEARCHED = 2_000
+"""Last characters of a response that are searched: many braces take ten times as long as prose."""
 _LONGEST, _MOST_WORDS = 100, 3
 """Characters and words up to which a marked text is an answer, and no heading."""
+_DIGIT = re.compile(r"\d")
+"""Answers without a digit are letters of choices, yes and no, labels, headings and comments."""
+_CHOICES = 5
+"""Choices of which policies agree on wrong ones by chance or by habit. Responses to different
+prompts then state the same answer at least once in so many pairs."""
 
 
 def stated_answers(texts: Sequence[str]) -> NDArray[np.uint64]:
-    """A number per response, equal for equal answers in a box or after `#`; 0 without one."""
+    """A number per response, equal for equal answers in a box or after `#`; 0 without one.
+
+    Only answers with a digit count.
+    """
     answers = [_stated(text) for text in texts]
     return np.where(np.array([not each for each in answers], np.bool_), 0, name_hashes(answers))
 
@@ -40,6 +49,8 @@ def stated_answers(texts: Sequence[str]) -> NDArray[np.uint64]:
 def _stated(text: str) -> str:
     answer, marked = find_final(text[-_SEARCHED:])
     if not marked or len(answer) > _LONGEST or len(answer.split()) > _MOST_WORDS:
+        return ""
+    if not _DIGIT.search(answer):
         return ""
     plain = answer.replace(",", "").removeprefix("$").removesuffix("$").casefold()
     try:
@@ -65,6 +76,8 @@ def agreement_readings(
 ) -> dict[str, Reading]:
     """How many groups agree on an answer, and in how many of these it counts as wrong.
 
+    Not applicable if the answers of the batch are a few choices.
+
     Args:
         groups: the assignment of responses to groups.
         answers_B: what `stated_answers` returns.
@@ -84,9 +97,28 @@ def agreement_readings(
         incorrect += bool(correct_B[rows][answers_B[rows] == answers[most]].mean() < 1 / 2)
     if not judged or not answers_B.any():
         return {}
+    if _equal_between_groups(groups, answers_B) >= 1 / _CHOICES:
+        reason = NotApplicable("the answers are a few choices, on which policies agree by chance")
+        return {AGREED: reason, AGREED_INCORRECT: reason}
     return {
         AGREED: Rate(agreed, judged),
         AGREED_INCORRECT: Rate(incorrect, agreed)
         if agreed
         else NotApplicable("no group agrees on an answer"),
     }
+
+
+def _equal_between_groups(groups: Groups, answers_B: NDArray[np.uint64]) -> float:
+    """Share of the pairs of stated answers in different groups that are equal; 0 without pairs."""
+    stated_B = answers_B > 0
+    groups_N = groups.index_B[stated_B]
+    _, numbers_N = np.unique(answers_B[stated_B], return_inverse=True)
+    of_both_N = groups_N * numbers_N.size + numbers_N
+    equal = _pairs(numbers_N) - _pairs(of_both_N)
+    pairs = numbers_N.size**2 - _pairs(groups_N)
+    return equal / pairs if pairs else 0.0
+
+
+def _pairs(numbers_N: NDArray[np.integer]) -> int:
+    """Ordered pairs of equal numbers, those of a number with itself included."""
+    return int(np.square(np.unique(numbers_N, return_counts=True)[1]).sum())

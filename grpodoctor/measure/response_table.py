@@ -244,13 +244,10 @@ def _groups(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
 
 def _repeated_prompts(columns: Mapping[str, NDArray[np.generic]]) -> Rate | None:
     """Groups with the prompt of an earlier group; None if the rows do not tell."""
-    for name in (PROMPT_HASH, "prompt"):
-        rows_B = columns.get(name)
-        if rows_B is not None and rows_B.all():
-            return repeated_prompt_rate(
-                columns["group"].astype(np.uint64), rows_B.astype(np.uint64)
-            )
-    return None
+    rows_B = columns.get(PROMPT_HASH, columns.get("prompt"))
+    if rows_B is None or not rows_B.all():
+        return None
+    return repeated_prompt_rate(columns["group"].astype(np.uint64), rows_B.astype(np.uint64))
 
 
 def _whole_groups(columns: Mapping[str, NDArray[np.generic]], groups: Groups) -> dict[str, Reading]:

@@ -7,9 +7,10 @@ with the prompt as its key, or a buffer that is never emptied, returns them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
 
 from grpodoctor.support.arrays import np
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
@@ -23,15 +24,24 @@ MAX_PROMPTS = 10_000
 MAX_VISITS = 64
 """Latest sets of responses that are remembered of each prompt."""
 
-_Texts = tuple[int, ...]
+_HASH_BYTES = 8
+
+
+class _Visit(NamedTuple):
+    """A set of responses to a prompt, of which only a hash is kept."""
+
+    step: int
+    """The latest step that had it."""
+    chance: float
+    """What `most_likely` says of it, which takes too long to compute at every step."""
 
 
 @dataclass(slots=True)
 class ReturnedGroups:
     """Compares the groups of each step with those of earlier steps."""
 
-    _visits: dict[int, dict[_Texts, int]] = field(default_factory=dict)
-    """The latest step of each set of responses, by the prompt's hash."""
+    _visits: dict[int, dict[bytes, _Visit]] = field(default_factory=dict)
+    """By the prompt's hash, and by that of the sorted responses."""
 
     def readings(self, step: int, columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
         """The readings of the next step; none if no prompt has been seen before.
@@ -42,30 +52,38 @@ class ReturnedGroups:
         """
         groups = _groups_of(columns)
         known = [(prompt, texts) for prompt, texts in groups if prompt in self._visits]
-        sources = [self._visits[prompt].get(texts) for prompt, texts in known]
-        chances = [min(1.0, sum(map(most_likely, self._visits[prompt]))) for prompt, _ in known]
+        sources = [self._visits[prompt].get(_hash_of(texts)) for prompt, texts in known]
+        chances = [
+            min(1.0, sum(visit.chance for visit in self._visits[prompt].values()))
+            for prompt, _ in known
+        ]
         for prompt, texts in groups:
             self._remember(prompt, texts, step)
         if not known:
             return {}
-        returned = sum(source is not None for source in sources)
-        if returned == len(groups) and len(set(sources)) == 1:
+        steps = [source.step for source in sources if source is not None]
+        returned = len(steps)
+        if returned == len(groups) and len(set(steps)) == 1:
             # Several optimizer steps learn from one batch, by design.
             reason = NotApplicable("the whole batch is that of an earlier step")
             return {RETURNED: reason, RETURNED_BY_CHANCE: reason}
         return {RETURNED: Rate(returned, len(known)), RETURNED_BY_CHANCE: Mean.of(chances)}
 
-    def _remember(self, prompt: int, texts: _Texts, step: int) -> None:
-        visits = self._visits.setdefault(prompt, {})
-        visits.pop(texts, None)
-        visits[texts] = step
+    def _remember(self, prompt: int, texts: Sequence[int], step: int) -> None:
+        visits, key = self._visits.setdefault(prompt, {}), _hash_of(texts)
+        earlier = visits.pop(key, None)
+        visits[key] = _Visit(step, earlier.chance if earlier else most_likely(texts))
         if len(visits) > MAX_VISITS:
             del visits[next(iter(visits))]
         if len(self._visits) > 2 * MAX_PROMPTS:
             self._visits = {key: self._visits[key] for key in sorted(self._visits)[:MAX_PROMPTS]}
 
 
-def _groups_of(columns: Mapping[str, NDArray[np.generic]]) -> list[tuple[int, _Texts]]:
+def _hash_of(texts: Sequence[int]) -> bytes:
+    return blake2b(np.array(texts, np.uint64).tobytes(), digest_size=_HASH_BYTES).digest()
+
+
+def _groups_of(columns: Mapping[str, NDArray[np.generic]]) -> list[tuple[int, tuple[int, ...]]]:
     """The prompt and the sorted responses of each group of two or more; both must be known."""
     order = np.lexsort((columns["text"], columns["group"]))
     group_B, prompt_B, text_B = (columns[name][order] for name in ("group", "prompt", "text"))
@@ -78,7 +96,7 @@ def _groups_of(columns: Mapping[str, NDArray[np.generic]]) -> list[tuple[int, _T
     ]
 
 
-def most_likely(texts: _Texts) -> float:
+def most_likely(texts: Sequence[int]) -> float:
     """The largest chance that independent draws of any policy give this set of responses.
 
     The multinomial probability of the counts at the policy that makes it largest, which draws each

@@ -143,8 +143,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("groups/other_text_variance", "mean", "reward²", "groups with identical and different responses",
            "The same of two different responses to one prompt.", "sampler", 0, how=_ROLLOUTS),
     Metric("groups/agreed_rate", "rate", "share", "groups of four or more",
-           "Groups in which three quarters of the responses state one answer, in a box or after `#`.", "sampler", 0, 1,
-           how=_ROLLOUTS),
+           "Groups in which three quarters of the responses state one answer with a digit, in a box or after `#`; "
+           "not if the batch has only a few answers.", "sampler", 0, 1, how=_ROLLOUTS),
     Metric("groups/agreed_incorrect_rate", "rate", "share", "groups that agree on an answer",
            "Groups that agree on an answer which counts as wrong.", "sampler", 0, 1, how=_ROLLOUTS),
     Metric("groups/returned_rate", "rate", "share", "groups whose prompt was seen before",

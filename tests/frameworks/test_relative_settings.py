@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from grpodoctor.frameworks.registry import configurable_frameworks
 from grpodoctor.frameworks.relative_settings import with_values
 from grpodoctor.frameworks.settings import framework_settings
@@ -33,6 +35,16 @@ def test_an_unknown_value_gives_an_instruction_in_words() -> None:
     assert any(line.startswith("Lower --sglang-mem-fraction-static by 0.1") for line in slime)
     product = "Multiply gradient_accumulation_steps by the present per_device_train_batch_size."
     assert product in lines("trl", {})
+
+
+@pytest.mark.parametrize("value", [None, [8192], True, 1, float("nan"), float("inf")])
+def test_a_value_that_cannot_be_halved_gives_an_instruction(value: Setting) -> None:
+    assert any(line.startswith("Halve") for line in lines("slime", {"max_tokens_per_gpu": value}))
+
+
+def test_a_large_count_keeps_its_digits() -> None:
+    slime = lines("slime", {"max_tokens_per_gpu": 2097154})
+    assert any(line.startswith("--max-tokens-per-gpu 1048577") for line in slime)
 
 
 def test_no_framework_shows_a_placeholder_for_memory() -> None:

@@ -371,6 +371,12 @@ def test_rare_rewards_far_outside_the_others_are_named() -> None:
     assert run(groups, 100).finding("REW011").severity == "warning"
 
 
+def test_rare_successes_that_earn_much_are_a_note() -> None:
+    """A reward for shape of .05, and ten points for the goal, which one in a thousand reaches."""
+    finding = run(_with_penalty(0.5, 100.0), 100).finding("REW011")
+    assert finding.severity == "info"
+
+
 def test_a_burst_an_ordinary_spread_and_a_solved_run_have_no_outliers() -> None:
     solved: dict[str, Curve] = {
         REWARD: lambda step: 0.99 if step > 30 else 0.5,
@@ -380,8 +386,17 @@ def test_a_burst_an_ordinary_spread_and_a_solved_run_have_no_outliers() -> None:
         REWARD: lambda step: 0.3 if step % 9 == 5 else 0.0,
         STD: lambda step: 0.45 if step % 9 == 5 else 0.0,
     }
+    both_signs: dict[str, Curve] = {  # a reward with heavy tails
+        REWARD: lambda step: 0.5 + (-1.5 if step % 14 == 3 else 1.5) * (step % 7 == 3),
+        STD: lambda step: 12.0 if step % 7 == 3 else 0.4,
+    }
+    usual: dict[str, Curve] = {
+        REWARD: lambda step: 0.5 - 1.5 * (step % 10 in {1, 4, 7}),
+        STD: lambda step: 12.0 if step % 10 in {1, 4, 7} else 0.4,
+    }
     for curves in (
         _with_penalty(0.5, -100.0, once=60), _with_penalty(0.5, -4.0), solved, first_successes,
+        both_signs, usual,
     ):  # fmt: skip
         findings = run(curves, 100).findings("REW011")
         assert not [each for each in findings if "far outside" in each.summary]

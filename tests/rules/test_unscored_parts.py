@@ -55,5 +55,15 @@ def test_weights_that_change_once_leave_nothing() -> None:
     assert run(FALLING, lambda step: 1.0 if step < 45 else 0.3).findings("REW017") == []
 
 
+def test_weights_of_a_schedule_leave_nothing() -> None:
+    """The weight of the accuracy rises, and that of brevity falls."""
+
+    def reward(step: int) -> float:
+        return (1 + step / 100) * FALLING(step) + (1 - step / 100) * SHORTER(step)
+
+    curves: dict[str, Curve] = {"reward/mean": reward, ACCURACY: FALLING, BREVITY: SHORTER}
+    assert Patient(steps(80, curves), framework="trl").findings("REW017") == []
+
+
 def test_other_frameworks_may_have_parts_that_are_not_logged() -> None:
     assert run(FALLING, of_few_groups, "verl").findings("REW017") == []

@@ -172,7 +172,8 @@ def _of_whole_groups(batch: RolloutBatch) -> dict[str, NDArray[Any]]:
     if (logprobs_B := response_logprobs(batch)) is not None:
         columns["logprob"] = logprobs_B
     if (prompts_B := prompt_hashes(batch)) is not None:
-        columns[PROMPT_HASH] = prompts_B
+        # Unknown, if prompts are not the whole task: one such rank hides the prompts of all.
+        columns[PROMPT_HASH] = prompts_B if batch.prompts_are_whole else np.zeros_like(prompts_B)
     if batch.advantages_BT is None and batch.advantages_B is not None:
         columns["in_loss"] = (batch.loss_tokens_BT.sum(axis=1) > 0).astype(np.float64)
     return columns

@@ -65,7 +65,7 @@ class DriverRecorder:
         estimator: str,
         arguments: Mapping[str, Any],
         result: Any,
-        held: Mapping[str, Any] | None = None,
+        tensors: Mapping[str, Any] | None = None,
     ) -> None:
         """After the advantages of a step: record it.
 
@@ -73,11 +73,11 @@ class DriverRecorder:
             estimator: verl's name of the estimator.
             arguments: its arguments, under verl's names.
             result: advantages and returns.
-            held: `SAMPLER` and `LEARNER`, shape (B, T) each, and `PROMPTS`, shape (B, P), as far
+            tensors: `SAMPLER` and `LEARNER`, shape (B, T) each, and `PROMPTS`, shape (B, P), as far
                 as verl has them.
         """
         self.begin({"algorithm": {"adv_estimator": estimator}})
-        tensors = held or {}
+        tensors = tensors or {}
         readings = advantage_readings(estimator, arguments, result[0], tensors.get(PROMPTS))
         mismatch = mismatch_of(tensors, arguments["response_mask"], self._step)
         if isinstance(mismatch, str):

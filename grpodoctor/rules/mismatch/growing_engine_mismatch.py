@@ -16,7 +16,7 @@ from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
-_FOREIGN = "optimizer/environment_token_rate"
+_ENVIRONMENT_TOKENS = "optimizer/environment_token_rate"
 _EXCHANGES = {"environment/turns_mean": 1.5, "tools/calls_per_response": 0.1}
 """Metrics of agentic runs, and the level from which most batches have tokens of an environment."""
 
@@ -90,7 +90,7 @@ class GrowingEngineMismatch(Rule):
 
         The sampler gives no log-probability to such tokens, or another one than the learner.
         """
-        if len(chart.series(_FOREIGN)):
+        if len(chart.series(_ENVIRONMENT_TOKENS)):
             return False  # measured, see DAT001
         return any(
             chart.is_fresh(name) and chart.series(name).level(RECENT) >= least

@@ -36,7 +36,8 @@ class NoisyReward(Rule):
         would do, if the batch is too small to show progress, and if the noise is twice what the
         spread within groups and between the prompts of a batch explains. Batches whose spread is
         ten times the usual one have single rewards far outside the others, such as -100 among 0
-        and 1: several of them are a warning if the reward has not risen.
+        and 1: several of them are a warning if they are low and the reward has not risen. High
+        ones are a note, since a rare success may earn that much on purpose.
 
     Why it matters:
         The mean of a batch scatters by at most the spread of rewards divided by the square root of
@@ -140,7 +141,8 @@ class NoisyReward(Rule):
             f"{found.batches} of {found.readings} batches have rewards far outside the others: "
             f"their standard deviation reaches {found.largest:.2g}, usually {found.usual:.2g}."
         )
-        severity: Severity = "warning" if outcome_has_risen(chart) is False else "info"
+        is_harm = not found.are_high and outcome_has_risen(chart) is False
+        severity: Severity = "warning" if is_harm else "info"
         evidence = (cite(chart, found.spread, found.usual), cite(chart, _REWARD))
         return Sighting(
             severity, text, evidence, ("recheck-reward",), find_onset=lambda: found.first_step

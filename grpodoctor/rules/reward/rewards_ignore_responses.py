@@ -31,9 +31,9 @@ class RewardsIgnoreResponses(Rule):
         final answer is the reference answer, or correlate negatively. Rewards of two values that
         disagree with the reference answer in a tenth of the responses, as a note. Rewards
         that depend on the place of a response in its group, by a twentieth of the variance, while
-        lengths do not. Groups that agree on one final answer, in a box or after `#`, which
-        is scored as wrong in more than a quarter of them. It is a warning where accuracy or reward
-        has not risen.
+        lengths do not. Groups that agree on one final answer with a digit, in a box or after `#`,
+        which is scored as wrong in more than a quarter of them; not where the answers are one of
+        five choices or fewer. It is a warning where accuracy or reward has not risen.
 
     Why it matters:
         The reward does not judge the response: scores reach other rows, answers belong to other

@@ -101,7 +101,10 @@ class UnscoredResponses(Rule):
         )
         severity: Severity = "warning" if tasks and is_lost else "info"
         names = " and ".join(map(component_name, found.missing[:2])) or "a part of it"
-        text = f"Some responses lack {names}: no weights explain {found.rest:.0%} of the reward."
+        text = (
+            f"Some responses lack {names}: no weights explain {found.residual:.0%} of the spread "
+            f"of the reward."
+        )
         return Sighting(severity, text, cite_all(chart, _REWARD, *found.parts[:MOST_NAMED]))
 
     def _missing_rewards(self, chart: Chart) -> RuleResult:

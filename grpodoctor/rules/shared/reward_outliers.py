@@ -34,6 +34,8 @@ class RewardOutliers:
     largest: float
     """The largest spread."""
     first_step: int
+    are_high: bool
+    """Whether they raise the mean: rare successes may earn so much on purpose."""
 
 
 def reward_outliers(chart: Chart) -> RewardOutliers | None:
@@ -60,4 +62,6 @@ def reward_outliers(chart: Chart) -> RewardOutliers | None:
     moved = [means.get(steps[place], middle) - middle for place in places]
     if not (max(moved) < 0 or min(moved) > 0):
         return None
-    return RewardOutliers(name, len(places), len(spreads), usual, max(spreads), steps[places[0]])
+    return RewardOutliers(
+        name, len(places), len(spreads), usual, max(spreads), steps[places[0]], min(moved) > 0
+    )

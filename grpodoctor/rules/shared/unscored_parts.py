@@ -21,18 +21,19 @@ _SUMS_PARTS = frozenset({"trl"})
 """Frameworks that log all parts of the reward, and sum them with fixed weights."""
 MIN_READINGS = 40
 """Readings in which all parts are known. Each half of them is fitted on its own, so that weights
-that change once leave one half without a rest."""
-_ROWS_PER_PART = 6
-_REST = 0.05
-"""Standard deviation of the rest, as a share of that of the reward. It is below 1e-6 where every
-response has all parts, and 1e-3 where a log has three digits."""
+that change once leave one half without a residual."""
+_ROWS_PER_PART = 10
+"""Readings for each part: five in a half, for a weight and its change."""
+_LEAST_RESIDUAL = 0.05
+"""Standard deviation of the residual, as a share of that of the reward. It is below 1e-6 where
+every response has all parts, and 1e-3 where a log has three digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnscoredParts:
     """A mean reward that is no weighted sum of its parts."""
 
-    rest: float
+    residual: float
     """Share of the reward's standard deviation that no weights explain."""
     parts: tuple[str, ...]
     missing: tuple[str, ...]
@@ -54,24 +55,29 @@ def unscored_parts(chart: Chart) -> UnscoredParts | None:
     if len(names) < 2 or len(rows) < max(MIN_READINGS, _ROWS_PER_PART * len(names)):
         return None
     middle = len(rows) // 2
-    rest = min(_rest(rows[:middle]), _rest(rows[middle:]))
-    if rest < _REST:
+    residual = min(_residual(rows[:middle]), _residual(rows[middle:]))
+    if residual < _LEAST_RESIDUAL:
         return None
     missing = [
         name
         for name, part in zip(names, parts, strict=True)
         if sum(step in part for step in rewards) < len(rewards)
     ]
-    return UnscoredParts(rest, tuple(names), tuple(missing))
+    return UnscoredParts(residual, tuple(names), tuple(missing))
 
 
 def _is_part(name: str) -> bool:
     return name.startswith(PREFIX) and name.endswith(MEAN)
 
 
-def _rest(rows: Sequence[Sequence[float]]) -> float:
-    """Standard deviation that the best weights leave, as a share; 0 if the reward is constant."""
+def _residual(rows: Sequence[Sequence[float]]) -> float:
+    """Standard deviation that the best weights leave, as a share; 0 if the reward is constant.
+
+    The weights may change from reading to reading by the same amount, as those of a schedule do.
+    """
     table = np.array(rows, np.float64)
+    time_N1 = np.linspace(-1, 1, len(table))[:, None]
+    table = np.hstack([table, time_N1 * table[:, 1:]])
     table -= table.mean(axis=0)
     rewards, parts = table[:, 0], table[:, 1:]
     spread = float(np.square(rewards).sum())

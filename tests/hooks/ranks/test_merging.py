@@ -87,8 +87,9 @@ def parts(world: int, whole: RolloutBatch) -> list[RankPart]:
     ]
 
 
-_BY_RANK = {"entropy/fork_tokens"}
-"""The tokens of highest entropy are chosen on each rank."""
+_BY_RANK = {"entropy/fork_tokens", "groups/reward_by_place", "groups/length_by_place"}
+"""The tokens of highest entropy are chosen on each rank, and the place of a response is that among
+the responses of its group on its rank."""
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -124,6 +125,17 @@ def test_a_rank_without_log_probabilities_leaves_shared_groups_unjudged() -> Non
     ]
     assert "groups/expected_duplicate_rate" in halves[0].measured
     assert "groups/expected_duplicate_rate" not in merge_parts(halves)
+
+
+def test_a_rank_whose_prompts_are_not_the_whole_task_hides_repeated_prompts() -> None:
+    whole = batch()
+    groups = np.arange(COUNT) // 4
+    halves = [
+        part_of(StepBatch(rollouts=rows_of(rows, np.flatnonzero(groups % 2 == rank))), rank)
+        for rank, rows in enumerate((whole, replace(whole, prompts_are_whole=False)))
+    ]
+    assert "groups/repeated_prompt_rate" in halves[0].measured
+    assert "groups/repeated_prompt_rate" not in merge_parts(halves)
 
 
 def test_the_order_of_the_ranks_does_not_matter() -> None:
