@@ -34,7 +34,8 @@ class RewardHacking(Rule):
 
         As a note, also a component of weight 0 that accepts far more or far fewer responses than
         the paid judge does. Both are 0 or 1 for the same responses, so the difference of their
-        means is the least share on which they disagree.
+        means is the least share on which they disagree. It must be a fifth of what the more lenient
+        of the two accepts.
 
     Why it matters:
         Reward and correctness have diverged: the policy earns the reward by other means, such as
@@ -83,9 +84,9 @@ class RewardHacking(Rule):
     min_standard_errors: float = 3.0
     """Standard errors of the difference of the two levels. Noise that reward and accuracy share
     moves both, so chance alone rarely separates them."""
-    min_disagreement: float = 0.15
-    """Share of responses that a monitor and the paid judge must at least judge differently.
-    Smaller differences are usual: rules reject correct answers in other forms (arXiv 2505.22203),
+    min_disagreement: float = 0.2
+    """Share of what a monitor accepts that the paid judge must at least reject, or the reverse.
+    Smaller ones are usual: rules reject correct answers in other forms (arXiv 2505.22203),
     and an equal share of both errors cancels."""
     judged_readings: int = 20
     """Latest readings that are compared for it."""
@@ -152,7 +153,7 @@ class RewardHacking(Rule):
         found = judge_disagreement(chart, self.judged_readings)
         if found is None:
             return None
-        if not found.least - self.min_standard_errors * found.error >= self.min_disagreement:
+        if not found.least(self.min_standard_errors) >= self.min_disagreement:
             return None
         is_rejecting = found.paid < found.accepted
         judge, monitor = (

@@ -35,14 +35,18 @@ class Disagreement:
     error: float
     """Standard error of the mean difference, from its scatter from batch to batch."""
 
-    @property
-    def least(self) -> float:
-        """Share of responses that the two judge differently, at least.
+    def least(self, errors: float) -> float:
+        """Share of the responses accepted by the more lenient of the two that the other rejects.
 
         Both are 0 or 1 for each response, so the difference of their means is the share that only
-        one of them accepts, less the share that only the other accepts.
+        one of them accepts, less the share that only the other accepts. The true share is at least
+        the value returned.
+
+        Args:
+            errors: standard errors that are subtracted from the difference.
         """
-        return abs(self.accepted - self.paid)
+        most = max(self.accepted, self.paid)
+        return (abs(self.accepted - self.paid) - errors * self.error) / most if most else 0.0
 
 
 def judge_disagreement(chart: Chart, readings: int) -> Disagreement | None:
