@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpodoctor.support.numbers import count_of
 from grpodoctor.support.progress import DELAY_SECONDS, Progress, progress_bar
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ class _FinishedLines:
 
     def found(self, count: int) -> None:
         """Say how many runs there are."""
-        self._print(f"{count} runs found")
+        self._print(f"{count_of(count, 'run')} found")
 
     def finished(self, number: int, total: int, path: str, verdicts: Sequence[str]) -> None:
         """Say what a run is."""

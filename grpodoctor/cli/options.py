@@ -200,10 +200,14 @@ def read_options(
     """The options that say how to read a framework's log.
 
     Raises:
-        ConfigError: if a mapping has no `=`, or names a metric that does not exist.
+        ConfigError: if a mapping has no `=`, or names a metric that does not exist, or the run's
+            config cannot be read.
     """
+    from grpodoctor.frameworks.run_config import read_file
     from grpodoctor.runs.reading.read_options import ReadOptions
 
+    if run_config is not None:
+        read_file(run_config)  # a run of the own recorder has its settings and never opens it
     pairs = dict(project.mapping) if project else {}
     pairs.update(_pair(text) for text in mapping or ())
     rows = dict(_column_and_value(text) for text in where or ())

@@ -182,7 +182,7 @@ def read_file(path: Path) -> Mapping[str, Any]:
 
 def _read_alone(path: Path) -> Mapping[str, Any]:
     try:
-        data = _parse(path, read_regular(path, _LARGEST).decode("utf-8-sig"))
+        data = _parse(path, _text(read_regular(path, _LARGEST)))
     except OSError as error:
         raise ConfigError(
             f"the config file cannot be read: {error.strerror}",
@@ -217,6 +217,13 @@ def _read_alone(path: Path) -> Mapping[str, Any]:
             remedy="pass the file that holds the settings",
         )
     return _unwrapped(data)
+
+
+def _text(content: bytes) -> str:
+    """Decode a file; a NUL byte, which a script would take for a letter, shows a binary one."""
+    if (place := content.find(b"\0")) >= 0:
+        raise UnicodeDecodeError("utf-8", content, place, place + 1, "NUL byte")
+    return content.decode("utf-8-sig")
 
 
 def _with_bases(path: Path, own: Mapping[str, Any], seen: set[Path]) -> Mapping[str, Any]:

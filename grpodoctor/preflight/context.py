@@ -108,6 +108,8 @@ class PreflightContext:
     """Reference model of the KL penalty."""
     control: Path | None = None
     """Logs of a run with a learning rate of zero."""
+    filtered: Path | None = None
+    """The file that --write-filtered names; None without that option."""
 
     @property
     def max_prompt_length(self) -> int | None:

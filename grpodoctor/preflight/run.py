@@ -195,6 +195,7 @@ def _open_context(
             learner=request.learner,
             reference=request.reference,
             control=request.control,
+            filtered=request.filtered,
         )
         if request.sampler is not None:
             deadline = time.monotonic() + (request.budget or float("inf"))

@@ -26,6 +26,8 @@ _MOST_OF_BUDGET = 0.75
 """Largest share of the budget that the whole measurement may take without a first round."""
 _SAFE = 0.2
 """Largest share of the budget of a forecast that holds on a busy machine, too."""
+_FAR_LONGER = 2.0
+"""Multiple of the printed forecast from which it is corrected: estimates by size are no closer."""
 _SHORT_BUDGET = 120.0
 """Seconds below which the first round is smaller: it must end within a minute."""
 _MOST_LOADING = 0.5
@@ -90,6 +92,18 @@ def is_checked(forecast: Forecast) -> bool:
     if not forecast.is_measured or forecast.seconds is None:
         return True
     return forecast.budget is not None and forecast.seconds > _SAFE * forecast.budget
+
+
+def is_too_low(forecast: Forecast, measured: Forecast) -> bool:
+    """Whether a printed forecast is to be corrected by one with measured times.
+
+    It is if the probe takes far longer, or a first round is needed after all.
+    """
+    if is_late(measured) and not is_late(forecast):
+        return True
+    if forecast.seconds is None or measured.seconds is None:
+        return False
+    return measured.seconds > _FAR_LONGER * forecast.seconds
 
 
 def first_prompts(prompts: Sequence[Prompt], count: int = _PROMPTS) -> list[Prompt]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.inputs.plan import ProbePlan
 from grpodoctor.probe.speeds import Speed, Speeds
+from grpodoctor.support.numbers import count_of
 
 _ATTRIBUTION_LOADS = 6
 """Engines that the search for the causes of a pair loads: the median of the planted pairs with two
@@ -50,7 +51,7 @@ class Forecast:
     def line(self) -> str:
         """The forecast as a line."""
         parts = [
-            f"{self.loads} engine loads",
+            count_of(self.loads, "engine load"),
             f"at most {self.sampled:,} tokens to sample and {self.scored:,} to score",
         ]
         if self.attribution:

@@ -19,7 +19,13 @@ from grpodoctor.probe.controls.run_controls import stale_of, stale_spec
 from grpodoctor.probe.engines.engine_runner import EngineRunner, JobResult
 from grpodoctor.probe.engines.jobs import BudgetSpentError, ScoreJob
 from grpodoctor.probe.engines.store import content_key, read_json, write_json
-from grpodoctor.probe.first_round import first_plan, first_prompts, is_checked, is_late
+from grpodoctor.probe.first_round import (
+    first_plan,
+    first_prompts,
+    is_checked,
+    is_late,
+    is_too_low,
+)
 from grpodoctor.probe.forecast import Forecast, forecast_of, in_words
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.inputs.plan import ProbePlan
@@ -143,7 +149,7 @@ class _ProbeRun:
         if is_checked(forecast):
             first.sample_one()  # its engine stays loaded for what follows
             measured = forecast_of(self.plan, prompts, Speeds(self.runner.store.folder))
-            if is_late(measured) and not is_late(forecast):
+            if is_too_low(forecast, measured):
                 self.listener.remark(measured.line.replace("forecast:", "corrected forecast:", 1))
             forecast = measured
         within = "" if forecast.seconds is None else f" within {in_words(forecast.seconds)}"

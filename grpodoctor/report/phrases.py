@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from grpodoctor.rules.base import SEVERITIES, Severity
-
-
-def count_of(count: int, noun: str) -> str:
-    """A count with its noun, such as `1 rule` or `2 rules`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+from grpodoctor.support.numbers import count_of
 
 
 def severity_counts(severities: Iterable[Severity]) -> str:

@@ -1,4 +1,4 @@
-"""Numbers in text: reading them from values of unknown type, and wording time spans."""
+"""Numbers in text: reading them from values of unknown type, and wording counts and time spans."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ def parse_number(value: object) -> float | None:
         return float(value)
     except ValueError:
         return None
+
+
+def count_of(count: int, noun: str) -> str:
+    """A count with its noun, such as `1 rule` or `2 rules`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def duration(seconds: float) -> str:

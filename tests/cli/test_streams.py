@@ -101,6 +101,18 @@ def test_an_endless_settings_file_is_one_line(tmp_path: Path, option: str) -> No
     assert "a device, not a file" in complaint
 
 
+@pytest.mark.parametrize("name", ["config.yaml", "start.sh", "missing.toml"])
+def test_an_unreadable_config_is_one_line_for_runs_of_any_origin(tmp_path: Path, name: str) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(LOG)
+    if name != "missing.toml":
+        (tmp_path / name).write_bytes(b"trainer --lr 1e-6 \0\0\n")
+    for path in (log, Path(__file__).parents[1] / "data" / "run"):
+        code, _, complaint = check(str(path), "--run-config", str(tmp_path / name))
+        assert (code, len(complaint.splitlines())) == (2, 1)
+        assert complaint.startswith("error: the config file cannot be read: ")
+
+
 def test_a_defect_has_its_own_exit_code_and_no_traceback(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom grpodoctor.cli import main\n"

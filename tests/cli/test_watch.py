@@ -14,7 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpodoctor.cli.commands.watch import follow
+from grpodoctor.cli.commands.watch import NoteWithoutLog, follow
+from grpodoctor.monitor.session import Session
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.treatment.mailbox import Inbox, Refused
 from grpodoctor.treatment.requests import validate
@@ -99,6 +100,27 @@ def test_a_watch_of_a_missing_path_says_that_it_waits(tmp_path):
         line = process.stderr.readline()
         end.cancel()
     assert line == f"note: {tmp_path / 'missing'} does not exist yet; waiting for it\n"
+
+
+@pytest.mark.parametrize("kind", ["empty directory", "binary file"])
+def test_a_watch_of_a_path_without_a_log_says_what_it_waits_for(tmp_path, capsys, kind):
+    path = tmp_path / "run"
+    if kind == "binary file":
+        path.write_bytes(bytes(range(256)) * 8)
+    else:
+        path.mkdir()
+    session, note = Session(path), NoteWithoutLog()
+    for _ in range(3):
+        note(session, session.tick())
+    [line] = capsys.readouterr().err.splitlines()
+    reason = "the file is binary" if path.is_file() else "the directory is empty"
+    assert line.startswith(f"note: {path}: no readable log; {reason}; waiting for a training log: ")
+
+
+def test_a_run_that_has_begun_is_watched_without_a_note(sick, capsys):
+    session = Session(sick)
+    NoteWithoutLog()(session, session.tick())
+    assert capsys.readouterr().err == ""
 
 
 def test_piped_events_are_readable_lines(sick):

@@ -103,6 +103,9 @@ def test_pass_rates_are_reported_for_each_temperature(whole: dict[str, dict[str,
         assert "pass@4" in line
         assert "prompts below 20%: " in line
     assert right.startswith("a response with a reward of at least 0.5")
+    advice = whole["GRP101"]["advice"]
+    assert advice[0].startswith("Train on left.jsonl")
+    assert not any("--write-filtered" in each for each in advice)
 
 
 def test_only_prompts_of_useful_difficulty_are_written(

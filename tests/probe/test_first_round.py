@@ -9,7 +9,13 @@ import pytest
 
 from grpodoctor.probe import run
 from grpodoctor.probe.engines.jobs import BudgetSpentError
-from grpodoctor.probe.first_round import first_plan, first_prompts, is_checked, is_late
+from grpodoctor.probe.first_round import (
+    first_plan,
+    first_prompts,
+    is_checked,
+    is_late,
+    is_too_low,
+)
 from grpodoctor.probe.forecast import Forecast
 from grpodoctor.probe.inputs.plan import ProbePlan, plan_from_options
 from grpodoctor.probe.measurement import Measurement
@@ -74,6 +80,13 @@ def test_a_first_round_is_made_where_it_answers_much_sooner() -> None:
     prompts = [{"text": str(number)} for number in range(100)]
     assert first_prompts(prompts)[-1] == {"text": "96"}, "prompts of the whole file"
     assert first_prompts(prompts[:3]) == prompts[:3]
+
+
+def test_a_forecast_that_is_far_too_low_is_corrected() -> None:
+    assert is_too_low(forecast(18.0), forecast(50.0)), "a busy machine"
+    assert is_too_low(forecast(50.0), forecast(70.0)), "a first round is needed after all"
+    assert not is_too_low(forecast(18.0), forecast(30.0))
+    assert not is_too_low(forecast(None), forecast(50.0)), "no time was printed"
 
 
 def test_the_first_answer_names_the_likely_cause_and_is_refined(tmp_path: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import pytest
 
+from grpodoctor.rules.base import Finding
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import Mean, Rate
 from tests.rules.scenario import Curve, Patient, noisy, ramp, steps
@@ -72,6 +76,60 @@ def test_a_success_that_is_paid_is_no_monitor() -> None:
     finding = patient.finding("REW010")
     assert finding.condition == "reward-hacking"
     assert finding.onset_step <= 35  # the middle of the fall
+
+
+def two_judges(
+    accepted: float,
+    paid: float,
+    *,
+    names: tuple[str, str] = ("exact_match", "judge"),
+    counts: tuple[int, int] = (64, 64),
+    grades: int = 1,
+) -> list[Finding]:
+    """Notes on a monitor and a paid judge, each with its share of accepted responses.
+
+    One accepts a part of what the other accepts. Of `counts` responses each has a verdict, and the
+    judge pays in `grades` parts of 1.
+    """
+    generator = random.Random(3)
+    monitor, judge = (f"reward/component/{name}/mean" for name in names)
+    records = []
+    for step in range(60):
+        draws = [generator.random() for _ in range(max(counts))]
+        seen = sum(draw < accepted for draw in draws[: counts[0]]) / counts[0]
+        parts = [min(1.0, int(grades * paid / draw) / grades) for draw in draws[: counts[1]]]
+        pay = sum(parts) / counts[1]
+        values = {monitor: Mean.of([seen]), judge: Mean.of([pay]), REWARD: Mean.of([pay])}
+        records.append(StepRecord(step, values))
+    return Patient(records).findings("REW005")
+
+
+def test_a_monitor_that_accepts_what_the_judge_rejects_is_noted() -> None:
+    [finding] = two_judges(0.6, 0.3)
+    assert (finding.severity, finding.condition) == ("info", "wrong-reward")
+    assert "exact_match accepts 6" in finding.summary
+    assert finding.summary.endswith("rejects correct ones, or the monitor is lenient.")
+    [finding] = two_judges(0.3, 0.6, names=("accuracy", "judge"))
+    assert finding.summary.endswith("accepts wrong ones, or the monitor is strict.")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "paid", "options"),
+    [
+        pytest.param(0.6, 0.5, {}, id="verifiers that differ as usual"),
+        pytest.param(0.3, 0.6, {}, id="a monitor that is strict by its name"),
+        pytest.param(0.6, 0.3, {"names": ("correct", "strict_verifier")}, id="a strict judge"),
+        pytest.param(0.6, 0.3, {"names": ("soft_accuracy", "judge")}, id="a lenient monitor"),
+        pytest.param(0.6, 0.3, {"names": ("solved_pass@8", "judge")}, id="pass at k"),
+        pytest.param(0.6, 0.3, {"names": ("accuracy", "politeness")}, id="another subject"),
+        pytest.param(0.6, 0.3, {"counts": (24, 64)}, id="a monitor of one task only"),
+        pytest.param(0.8, 0.2, {"grades": 3}, id="a graded reward"),
+    ],
+)
+def test_a_monitor_of_another_kind_is_not_compared(
+    accepted: float, paid: float, options: dict[str, Any]
+) -> None:
+    assert two_judges(accepted, paid, **options) == []
 
 
 def test_another_part_that_falls_is_no_hacking() -> None:

@@ -16,7 +16,6 @@ from grpodoctor.monitor.downsampled_series import LOGGED
 from grpodoctor.monitor.vitals import Vital, format_reading
 from grpodoctor.report.dashboard.response_rows import response_columns, responses_of_steps
 from grpodoctor.report.figures import ThemeName
-from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.charts import linked_figure
 from grpodoctor.report.run.coverage_view import coverage_sentence, full_coverage
 from grpodoctor.report.run.finding_view import first_steps
@@ -34,6 +33,7 @@ from grpodoctor.report.run.selection import selected_steps, typed_steps
 from grpodoctor.report.run.smoothing import with_moving_means
 from grpodoctor.report.run.time_axis import time_labels
 from grpodoctor.report.run.view import VERDICT_TONES
+from grpodoctor.support.numbers import count_of
 from grpodoctor.support.safe_text import code_span, plain, unlinked
 
 from .. import url_state

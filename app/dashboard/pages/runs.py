@@ -14,7 +14,7 @@ from grpodoctor.report.dashboard.run_rows import (
     sorted_rows,
     verdict_counts,
 )
-from grpodoctor.report.phrases import count_of
+from grpodoctor.support.numbers import count_of
 
 from ..context import AWAITS_SEARCH, PageContext
 from ..sections import empty, section

@@ -18,6 +18,7 @@ import typer
 from grpodoctor.cli.treated_training import TrainApply, TreatmentOptions, verdict_line
 from grpodoctor.errors import ConfigError, GrpodoctorError, MissingExtraError
 from grpodoctor.support.lasting_output import outlive_terminal
+from grpodoctor.support.numbers import count_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -162,7 +163,8 @@ def _resume(
     if note := unrecorded_note(directory):
         console.print(f"note: {note}", highlight=False)
     if done >= config.steps:
-        console.print(f"{done} steps are already done; request more with --steps")
+        verb = "is" if done == 1 else "are"
+        console.print(f"{count_of(done, 'step')} {verb} already done; request more with --steps")
     else:
         _run(console, config, directory, ranks, treatment, resume=True)
 
@@ -212,7 +214,7 @@ def _run(
     is_reported = treatment.apply is not TrainApply.NONE and ranks.is_first
     if is_reported and (line := verdict_line(directory)):
         console.print(line, markup=False, highlight=False)
-    steps = "1 step" if trainer.done == 1 else f"{trainer.done} steps"
+    steps = count_of(trainer.done, "step")
     console.print(f"{steps} done: {name}", markup=False, highlight=False)
     if not trainer.is_saved:
         console.print("the checkpoint of the last step could not be written")
@@ -268,8 +270,10 @@ def _introduction(trainer: Trainer) -> Iterator[str]:
     )
     yield from map(plain, trainer.task.notes)
     yield (
-        f"steps {trainer.done + 1} to {config.steps}: {rollout.prompts_per_batch} prompts "
-        f"x {rollout.group_size} responses, {config.optimizer.updates_per_batch} updates"
+        f"steps {trainer.done + 1} to {config.steps}: "
+        f"{count_of(rollout.prompts_per_batch, 'prompt')} x "
+        f"{count_of(rollout.group_size, 'response')}, "
+        f"{count_of(config.optimizer.updates_per_batch, 'update')}"
     )
     if config.record.enabled:
         directory = shlex.quote(plain(str(trainer.run_dir)))

@@ -12,6 +12,7 @@ import typer
 
 from grpodoctor.cli.options import JsonOption
 from grpodoctor.errors import DataError
+from grpodoctor.support.numbers import count_of
 
 if TYPE_CHECKING:
     from grpodoctor.trainer.verbalized import VerbalizedResponse
@@ -90,7 +91,7 @@ def verbalize(
     kept = [response for of_prompt in responses for response in of_prompt]
     if output is not None:
         _write(_json_lines(kept), output)
-        print(f"{len(kept)} responses written to {plain(str(output))}", file=sys.stderr)
+        print(f"{count_of(len(kept), 'response')} written to {plain(str(output))}", file=sys.stderr)
     if as_json or output_format is TableFormat.json:
         print(_json_lines(kept).decode(), end="")
     else:

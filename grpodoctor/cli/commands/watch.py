@@ -53,6 +53,8 @@ _INCOMPLETE_STEP_SECONDS = 0.1
 """The same while the latest step may be incomplete."""
 _MAX_SLEEP = 0.5
 """Longest time in seconds until a signal is noticed."""
+_AWAITED = "a training log: JSON lines, CSV, TensorBoard or W&B files, or console output"
+"""What a watch of a path without a readable log expects."""
 
 
 class Apply(StrEnum):
@@ -220,7 +222,7 @@ def _follow(
                     ended=ended,
                     interrupted=interrupted,
                     interval=interval,
-                    listeners=listeners,
+                    listeners=[NoteWithoutLog(), *listeners],
                 )
             report = session.examination.report()
     _print_summary(report)
@@ -251,6 +253,37 @@ def _note_missing_run(path: Path) -> None:
     """Say that the command waits: a misspelt path would otherwise look like a run without steps."""
     if sys.stderr is not None:
         print(f"note: {path} does not exist yet; waiting for it", file=sys.stderr, flush=True)
+
+
+class NoteWithoutLog:
+    """Says once, after the first poll, that a path without a readable log is waited for, and why.
+
+    A run of the own recorder gets no note: it has begun, and its first step follows.
+    """
+
+    def __init__(self) -> None:
+        self._is_done = False
+
+    def __call__(self, session: Session, tick: Tick) -> None:
+        """Look at the first poll that read all available data."""
+        from grpodoctor.errors import RunError
+        from grpodoctor.runs.reading.no_run_error import no_run_error
+        from grpodoctor.runs.reading.opening import is_native
+        from grpodoctor.support.safe_text import plain
+
+        if self._is_done or tick.more:
+            return
+        self._is_done = True
+        path = session.run_dir
+        try:
+            if not session.waiting or not path.exists() or is_native(path):
+                return
+            reason = no_run_error(path, []).what
+        except (OSError, RunError):
+            return  # it is being removed
+        if sys.stderr is not None:
+            line = plain(f"note: {path}: {reason}; waiting for {_AWAITED}")
+            print(line, file=sys.stderr, flush=True)
 
 
 def _refuse_to_ask() -> None:

@@ -21,13 +21,12 @@ from grpodoctor.monitor.crash_report import CrashReport
 from grpodoctor.monitor.report import TreatmentEntry
 from grpodoctor.monitor.snapshot import Snapshot, TreatmentState
 from grpodoctor.monitor.vitals import Vital, format_number, format_reading
-from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.phrases import TREND_ARROWS, finding_period
 from grpodoctor.report.run.view import VERDICT_TONES
 from grpodoctor.report.text import TONE_STYLES
 from grpodoctor.rules.base import Finding
 from grpodoctor.rules.diagnosis import Skipped
-from grpodoctor.support.numbers import duration
+from grpodoctor.support.numbers import count_of, duration
 from grpodoctor.support.safe_text import plain
 from grpodoctor.treatment.treatments import Treatment
 

@@ -21,13 +21,13 @@ from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.monitor.snapshot import Snapshot
 from grpodoctor.monitor.vitals import Vital, format_reading
 from grpodoctor.remedies.catalogue import remedy_of
-from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.finding_view import first_steps, problem_card, symptom_card
 from grpodoctor.report.run.view import view_of
 from grpodoctor.report.text import renderables
 from grpodoctor.report.view import Block, Card, Remedy, View
 from grpodoctor.rules.base import Finding
 from grpodoctor.rules.catalogue import all_rules, find
+from grpodoctor.support.numbers import count_of
 from grpodoctor.support.safe_text import plain
 from grpodoctor.treatment.treatments import Treatment
 from grpodoctor.vocabulary.metrics import metric_of

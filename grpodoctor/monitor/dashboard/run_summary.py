@@ -17,7 +17,7 @@ from grpodoctor.monitor.downsampled_series import SeriesByMetric
 from grpodoctor.monitor.replay import replay
 from grpodoctor.monitor.report import Report
 from grpodoctor.rules.base import Finding
-from grpodoctor.support.numbers import duration
+from grpodoctor.support.numbers import count_of, duration
 
 SPARKLINE_POINTS = 60
 """Points of a sparkline: as many as a column of the table has room for."""
@@ -113,7 +113,7 @@ def sparkline(series: SeriesByMetric, metric: str) -> tuple[float, ...]:
 
 def cost_text(cost: Cost) -> str:
     """What a fault has cost, in the most telling unit that is known."""
-    steps = "1 step" if cost.steps == 1 else f"{cost.steps} steps"
+    steps = count_of(cost.steps, "step")
     if cost.gpu_hours is not None:
         return f"{steps}, {cost.gpu_hours:.3g} GPU-hours"
     return steps if cost.hours is None else f"{steps}, {duration(3600 * cost.hours)}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpodoctor.runs.records import StepRecord
+from grpodoctor.support.numbers import count_of
 from grpodoctor.vocabulary.values import scalar
 
 MOST_POINTS = 2048
@@ -179,7 +180,7 @@ a third of their groups."""
 
 def cost_in_words(cost: Cost) -> str:
     """The steps and the time that a problem took since its onset, as a list."""
-    steps = f"{cost.steps} steps" if cost.steps != 1 else "1 step"
+    steps = count_of(cost.steps, "step")
     return ", ".join(filter(None, (steps, _time(cost))))
 
 

@@ -22,6 +22,7 @@ from grpodoctor.rules.base import Finding
 from grpodoctor.rules.config.loss.group_of_one import GroupOfOne
 from grpodoctor.rules.reward.no_rise import NoRise
 from grpodoctor.runs.reading.read_notes import MIN_READINGS
+from grpodoctor.support.numbers import count_of
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.plain_names import in_plain_words
 
@@ -489,5 +490,5 @@ def _why_not_examined(evidence: RunEvidence) -> str:
         return f"no step was read{evidence.unread_keys}{crash}."
     if evidence.readings:
         return f"none of the {evidence.coverage.rules} rules could run."
-    steps = "1 step" if evidence.steps == 1 else f"{evidence.steps} steps"
+    steps = count_of(evidence.steps, "step")
     return f"no reward was found in {steps}; {evidence.missing_reward}."

@@ -25,6 +25,7 @@ from grpodoctor.probe.attribution.column_changes import (
 from grpodoctor.probe.attribution.reordered_columns import reordered
 from grpodoctor.probe.attribution.tokens import Flags, Floats, Integers, Tokens
 from grpodoctor.probe.attribution.variant import ColumnMap
+from grpodoctor.support.numbers import count_of
 
 _NEARLY_ALL = 0.995
 _FACTORS = {"log2": 1 / np.log(2), "log10": 1 / np.log(10)}
@@ -363,7 +364,7 @@ def _places(tokens: Tokens, at: Flags) -> str:
     if places.size == 1:
         place = int(places[0])
         return "the first token" if place == 0 else f"token {place + 1} of a response"
-    return f"{int(at.sum())} tokens"
+    return count_of(int(at.sum()), "token")
 
 
 def _limited(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from grpodoctor.monitor.dashboard.config_differences import ConfigDifference
 from grpodoctor.monitor.dashboard.divergence import Axis, Divergence
 from grpodoctor.monitor.vitals import format_reading
-from grpodoctor.report.phrases import count_of
 from grpodoctor.report.view import Column, Inline, Table, code
+from grpodoctor.support.numbers import count_of
 from grpodoctor.support.safe_text import plain
 
 TEST_IN_WORDS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from grpodoctor.monitor.dashboard.observed_run import RunState, RunView
-from grpodoctor.report.phrases import count_of
 from grpodoctor.report.view import Tone
+from grpodoctor.support.numbers import count_of
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _STATES: dict[RunState, tuple[str, Tone | None]] = {

@@ -9,7 +9,7 @@ from typing import Any
 from grpodoctor.monitor.dashboard.run_summary import RunSummary
 from grpodoctor.monitor.dashboard.run_table import RunRow
 from grpodoctor.monitor.diagnosis.verdict import VERDICT_ORDER
-from grpodoctor.report.phrases import count_of
+from grpodoctor.support.numbers import count_of
 from grpodoctor.support.safe_text import plain
 
 PENDING = "…"

@@ -11,7 +11,7 @@ from grpodoctor.preflight.results.preflight_results import (
     PreflightResults,
     UnfinishedCheck,
 )
-from grpodoctor.report.phrases import check_counts, count_of, severity_counts
+from grpodoctor.report.phrases import check_counts, severity_counts
 from grpodoctor.report.view import (
     Block,
     Bullets,
@@ -25,6 +25,7 @@ from grpodoctor.report.view import (
     Table,
     View,
 )
+from grpodoctor.support.numbers import count_of
 from grpodoctor.support.safe_text import plain
 
 _MAX_DETAIL_LETTERS = 400

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 
 from grpodoctor.probe.run_mismatch.logged_mismatch import LEVELS, LoggedMismatch
-from grpodoctor.report.phrases import count_of
 from grpodoctor.report.probe.run_view import cause_card, trend_phrase
 from grpodoctor.report.view import Block, Column, Section, Table, View
+from grpodoctor.support.numbers import count_of
 from grpodoctor.vocabulary.plain_names import plain_name
 
 _WARNING = "only means of each step were logged: they do not show which tokens differ"

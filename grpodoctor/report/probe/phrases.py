@@ -24,8 +24,8 @@ from grpodoctor.probe.severity import (
     level_of,
     measured_severity,
 )
-from grpodoctor.report.phrases import count_of
 from grpodoctor.report.view import Tone
+from grpodoctor.support.numbers import count_of
 from grpodoctor.vocabulary.values import Max, NotApplicable, scalar
 
 FIGURES: tuple[tuple[str, str], ...] = (

@@ -8,7 +8,6 @@ from grpodoctor.probe.run_mismatch.experiment_commands import command_lines
 from grpodoctor.probe.run_mismatch.run_mismatch import CRITICAL_KL, WARNING_KL, RunMismatch
 from grpodoctor.probe.run_mismatch.signatures import LikelyCause
 from grpodoctor.probe.run_mismatch.trend import Trend
-from grpodoctor.report.phrases import count_of
 from grpodoctor.report.view import (
     Block,
     Bullets,
@@ -22,6 +21,7 @@ from grpodoctor.report.view import (
     View,
 )
 from grpodoctor.rules.base import Severity
+from grpodoctor.support.numbers import count_of
 
 
 def view_of(result: RunMismatch) -> View:

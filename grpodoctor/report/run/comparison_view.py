@@ -9,7 +9,6 @@ from typing import Any
 
 from grpodoctor.monitor.diagnosis.verdict import VERDICT_ORDER, VerdictKind
 from grpodoctor.monitor.report import SCHEMA_VERSION, Report
-from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.view import VERDICT_TONES
 from grpodoctor.report.view import (
     Block,
@@ -23,6 +22,7 @@ from grpodoctor.report.view import (
     View,
 )
 from grpodoctor.rules.base import SEVERITIES
+from grpodoctor.support.numbers import count_of
 
 _BEFORE_UNREADABLE: tuple[VerdictKind, ...] = ("sick", "not examined")
 """Verdicts that are worse than a path that cannot be read."""

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from grpodoctor.monitor.diagnosis.coverage import Coverage, EnablingSetting
 from grpodoctor.monitor.report import Report
-from grpodoctor.report.phrases import count_of
 from grpodoctor.report.view import (
     Block,
     Bullets,
@@ -21,6 +20,7 @@ from grpodoctor.report.view import (
     Table,
     code,
 )
+from grpodoctor.support.numbers import count_of
 
 _BRIEF_SETTINGS = 3
 

@@ -19,9 +19,9 @@ from grpodoctor.monitor.downsampled_series import LOGGED, Point, SeriesByMetric
 from grpodoctor.monitor.report import Report, TreatmentEntry
 from grpodoctor.monitor.report_data import ComparisonRun, ReportData
 from grpodoctor.monitor.vitals import format_reading
-from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.finding_view import anchor_of
 from grpodoctor.rules.base import Finding, Severity
+from grpodoctor.support.numbers import count_of
 from grpodoctor.support.safe_text import plain
 from grpodoctor.vocabulary.metrics import metric_of
 

@@ -9,9 +9,9 @@ from grpodoctor.monitor.diagnosis.problems import SETTINGS
 from grpodoctor.monitor.diagnosis.verdict import VERDICT_ORDER
 from grpodoctor.monitor.report import Report, RunFacts
 from grpodoctor.monitor.vitals import Trend
-from grpodoctor.report.phrases import count_of
 from grpodoctor.rules.base import Finding
 from grpodoctor.rules.diagnosis import Defect
+from grpodoctor.support.numbers import count_of
 from grpodoctor.support.safe_text import plain
 
 CHARTS_LEGEND = (

@@ -6,6 +6,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.shared.judge_disagreement import judge_disagreement
 from grpodoctor.rules.shared.kept_reward import fall_from_best, level_error, reward_is_kept
 from grpodoctor.rules.shared.monitored_success import monitored_success
 from grpodoctor.rules.shared.reward_components import component_name
@@ -31,6 +32,11 @@ class RewardHacking(Rule):
         over the whole run while the reward rises over it: the trends show what no single level
         does.
 
+        As a note, also a component of weight 0 that accepts far more or far fewer responses than
+        the paid judge does. Both are 0 or 1 for the same responses, so the difference of their
+        means is the least share on which they disagree. It must be a fifth of what the more lenient
+        of the two accepts.
+
     Why it matters:
         Reward and correctness have diverged: the policy earns the reward by other means, such as
         listing many answers, length, or format. This is the earliest sign of it, since a run has
@@ -39,7 +45,8 @@ class RewardHacking(Rule):
     Evidence it needs:
         `accuracy/train` from a judge other than the reward, and `reward/mean`, for twenty steps. A
         component that is named for success and is no part of the reward takes the place of the
-        accuracy, where that is not logged.
+        accuracy, where that is not logged. The note requires both components with all their digits,
+        as exact shares of the same number of responses.
 
     Remedies:
         Read the responses with the highest reward that are not correct; make the reward as strict
@@ -50,10 +57,12 @@ class RewardHacking(Rule):
         anything. A small fall needs time: a verifier that accepts any of several answers was
         exploited from step 60 on and reported at step 107. A reward that trades some correctness
         for brevity or safety on purpose looks the same, and so does a judge that changed during the
-        run.
+        run. A monitor that is stricter or more lenient than the reward on purpose gets the note,
+        unless its name says so.
 
     References:
-        Gao et al. 2022, Scaling Laws for Reward Model Overoptimization, arXiv 2210.10760.
+        Gao et al. 2022, Scaling Laws for Reward Model Overoptimization, arXiv 2210.10760. Huang et
+        al. 2025, Pitfalls of Rule- and Model-based Verifiers, arXiv 2505.22203.
     """
 
     code: ClassVar[str] = "REW005"
@@ -75,6 +84,12 @@ class RewardHacking(Rule):
     min_standard_errors: float = 3.0
     """Standard errors of the difference of the two levels. Noise that reward and accuracy share
     moves both, so chance alone rarely separates them."""
+    min_disagreement: float = 0.2
+    """Share of what a monitor accepts that the paid judge must at least reject, or the reverse.
+    Smaller ones are usual: rules reject correct answers in other forms (arXiv 2505.22203),
+    and an equal share of both errors cancels."""
+    judged_readings: int = 20
+    """Latest readings that are compared for it."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the current accuracy with the best one, and the reward now and then."""
@@ -83,7 +98,11 @@ class RewardHacking(Rule):
             return NOT_LOGGED
         if len(chart.series(name)) < BASELINE + RECENT:
             return None
-        return self._fall_from_best(chart, name) or self._slow_fall(chart, name)
+        return (
+            self._fall_from_best(chart, name)
+            or self._slow_fall(chart, name)
+            or (self._disagreement(chart) if name != _ACCURACY else None)
+        )
 
     def _fall_from_best(self, chart: Chart, name: str) -> Sighting | None:
         accuracy = chart.series(name)
@@ -128,6 +147,25 @@ class RewardHacking(Rule):
         onset = partial(first_step_where, accuracy, lambda value: value < middle)
         evidence = (cite(chart, name, first), cite(chart, _REWARD, then))
         return Sighting(self._severity(first - now, first), text, evidence, find_onset=onset)
+
+    def _disagreement(self, chart: Chart) -> Sighting | None:
+        """A monitor that accepts far more, or far fewer, responses than the paid judge."""
+        found = judge_disagreement(chart, self.judged_readings)
+        if found is None:
+            return None
+        if not found.least(self.min_standard_errors) >= self.min_disagreement:
+            return None
+        is_rejecting = found.paid < found.accepted
+        judge, monitor = (
+            ("rejects correct", "lenient") if is_rejecting else ("accepts wrong", "strict")
+        )
+        text = (
+            f"Monitor {component_name(found.monitor)} accepts {found.accepted:.0%} of responses "
+            f"and {component_name(found.judge)} pays {found.paid:.0%}: the judge {judge} ones, or "
+            f"the monitor is {monitor}."
+        )
+        evidence = (cite(chart, found.monitor), cite(chart, found.judge))
+        return Sighting("info", text, evidence, ("recheck-reward",), condition="wrong-reward")
 
     def _severity(self, fall: float, level: float) -> Severity:
         return "critical" if fall >= self.critical_loss * level else "warning"

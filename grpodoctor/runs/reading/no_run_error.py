@@ -33,6 +33,7 @@ _TAIL = 512 * 1024
 _LONGEST_SUMMARY = 1024 * 1024
 """Bytes of a JSON document that is parsed to describe it."""
 _TABLES = (".csv", ".tsv")
+_NOTEBOOK = ".ipynb"
 _TEXT_LOGS = (".log", ".txt", ".out", ".err")
 """Names under which the output of a program is saved."""
 _MAX_SEARCHED = 64
@@ -104,6 +105,12 @@ def _text_error(path: Path) -> RunError:
             "no readable log; the table has one row for each run, not for each step",
             where=str(path),
             remedy="export the history of one run, or pass the run's directory",
+        )
+    if path.suffix.lower() == _NOTEBOOK:
+        return NoLogError(
+            "no readable log; no cell of the notebook shows a step with its values",
+            where=str(path),
+            remedy=f"print both in one line, such as step=3 reward=0.41, or {_log_next_to(path)}",
         )
     keys = _keys_of_summary(path)
     if keys:

@@ -29,6 +29,7 @@ from grpodoctor.runs.rollout_dumps.shards import SHARD_BYTES, Shard, piece_of
 from grpodoctor.runs.rollout_dumps.step_merger import PromptRate, StepMerger
 from grpodoctor.support.arrays import np
 from grpodoctor.support.files.growing_files import Damage
+from grpodoctor.support.numbers import count_of
 from grpodoctor.support.progress import NoProgress, Progress
 from grpodoctor.vocabulary.metric_qualifiers import HELDOUT, RECOMPUTED
 from grpodoctor.vocabulary.values import Absent, NotApplicable, Reading, scalar
@@ -249,8 +250,8 @@ class DumpFollower:
             if count in _NOTED_COUNTS and count not in self._noted_counts:
                 self._noted_counts.add(count)
                 self.notes.append(
-                    f"rollout dumps came too late for {count} steps so far, most recently for step "
-                    f"{step}: the findings here do not use them; check does"
+                    f"rollout dumps came too late for {count_of(count, 'step')} so far, most "
+                    f"recently for step {step}: the findings here do not use them; check does"
                 )
 
     def join(self, records: Iterable[StepRecord], *, final: bool, no_log: bool) -> list[StepRecord]:

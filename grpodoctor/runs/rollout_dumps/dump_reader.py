@@ -13,6 +13,7 @@ from grpodoctor.runs.rollout_dumps.runners import Runner, ShardResult, runner_fo
 from grpodoctor.runs.rollout_dumps.shards import SHARD_BYTES, plan_shards
 from grpodoctor.runs.rollout_dumps.step_merger import PromptRate, StepMerger
 from grpodoctor.support.files.growing_files import Damage
+from grpodoctor.support.numbers import count_of
 from grpodoctor.support.progress import NoProgress, Progress
 from grpodoctor.vocabulary.values import Reading
 
@@ -81,17 +82,19 @@ class DumpReader:
     def notes(self) -> list[str]:
         """Notes on the responses that were read or are missing, once the steps were read."""
         kinds = sorted({form.name for form, _ in self.files})
-        notes = [f"rollout dumps: {', '.join(kinds)}, {self.responses} responses"]
+        notes = [f"rollout dumps: {', '.join(kinds)}, {count_of(self.responses, 'response')}"]
         if rates := [rate.correct / rate.responses for rate in self.pass_rates]:
             notes.append(
-                f"of {len(rates)} prompts in the dumps, {rates.count(0.0)} were never solved and "
-                f"{rates.count(1.0)} always"
+                f"of {count_of(len(rates), 'prompt')} in the dumps, {rates.count(0.0)} were never "
+                f"solved and {rates.count(1.0)} always"
             )
         notes += [f"incomplete: not read: {failure}" for failure in self.failed[:_MAX_NAMED]]
         if len(self.failed) > _MAX_NAMED:
-            notes.append(f"incomplete: {len(self.failed) - _MAX_NAMED} more shards were not read")
+            notes.append(
+                f"incomplete: not read: {count_of(len(self.failed) - _MAX_NAMED, 'more shard')}"
+            )
         if self.late:
-            notes.append(f"incomplete: {self.late} responses are in files of later steps")
+            notes.append(f"incomplete: {count_of(self.late, 'response')} in files of later steps")
         return notes
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from grpodoctor.errors import ConfigError, DataError
 from grpodoctor.measure.final_answer import final_answer, same_answer
+from grpodoctor.support.numbers import count_of
 from grpodoctor.support.suggestions import did_you_mean
 from grpodoctor.trainer.config.sections import TaskConfig
 from grpodoctor.trainer.data.tasks.registry import TASKS
@@ -145,12 +146,13 @@ def _distinct(rows: list[Problem], path: Path) -> list[Problem]:
     first: dict[str, Problem] = {}
     for row in rows:
         first.setdefault(row.prompt, row)
-    if len(first) < len(rows):
+    if dropped := len(rows) - len(first):
         differing = sum(first[row.prompt].answer != row.answer for row in rows)
         _log.warning(
-            "%s: %d rows repeat an earlier prompt and are dropped, %d of them with another answer",
+            "%s: %s an earlier prompt and %s dropped, %d of them with another answer",
             path,
-            len(rows) - len(first),
+            f"{count_of(dropped, 'row')} {'repeats' if dropped == 1 else 'repeat'}",
+            "is" if dropped == 1 else "are",
             differing,
         )
     return list(first.values())

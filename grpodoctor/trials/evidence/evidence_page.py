@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
+from grpodoctor.support.numbers import count_of
 from grpodoctor.trials.evidence.collected_evidence import Evidence
 from grpodoctor.trials.evidence.healthy_evidence import HealthyArm, HealthyEvidence, rate_interval
 from grpodoctor.trials.evidence.statistics import LEVEL, Difference, Share
@@ -302,7 +303,7 @@ def _healthy_json(healthy: HealthyEvidence) -> dict[str, Any]:
 
 
 def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
+    return count_of(count, "run")
 
 
 def _share(share: Share) -> str:

@@ -130,3 +130,11 @@ def test_damaged_notebooks_are_reported_in_one_line(text: str, tmp_path: Path) -
     with pytest.raises(RunError) as error:
         list(open_run(path).steps)
     assert "\n" not in str(error.value)
+
+
+def test_a_notebook_without_steps_is_not_called_a_document(tmp_path: Path) -> None:
+    path = notebook(tmp_path / "train.ipynb", [printed("loading the model", "done")])
+    with pytest.raises(RunError) as error:
+        list(open_run(path).steps)
+    assert "no cell of the notebook shows a step" in str(error.value)
+    assert "JSON" not in str(error.value)

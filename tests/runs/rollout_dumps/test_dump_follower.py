@@ -197,7 +197,7 @@ def test_a_late_dump_is_reported_and_read_by_check(tmp_path: Path) -> None:
         notes += [each for each in poll.notes if "too late" in each]
         assert not poll.steps
         time.sleep(0.02)
-    assert notes[0].startswith("rollout dumps came too late for 1 steps so far")
+    assert notes[0].startswith("rollout dumps came too late for 1 step so far")
     line(run, 4)
     assert [each.step for each in drained(follower, 1)] == [4], "the run does not go back"
     assert zero_variance(opened_again(run)) == list(STEPS)

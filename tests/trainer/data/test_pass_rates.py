@@ -233,5 +233,9 @@ def test_repeated_prompts_are_dropped_with_a_warning(
     assert [(each.prompt, each.answer) for each in task._train] == [rows[0], rows[1], rows[4]]
     assert "2 rows repeat an earlier prompt and are dropped, 1 of them with another" in caplog.text
     caplog.clear()
+    path.write_bytes(path.read_bytes().partition(b"\n")[2])
+    FileTask(path, data_file(tmp_path, 3))
+    assert "1 row repeats an earlier prompt and is dropped, 1 of them with another" in caplog.text
+    caplog.clear()
     FileTask(data_file(tmp_path, 3), data_file(tmp_path, 3))
     assert caplog.text == ""

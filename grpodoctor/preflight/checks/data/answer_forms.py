@@ -26,6 +26,7 @@ from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.rules.base import Severity
+from grpodoctor.support.numbers import count_of
 
 _MAX_ROWS = 2000
 _SHOWN = 4
@@ -75,7 +76,7 @@ class AnswerForms(Check):
         if not rows:
             return decimals or REQUIRES_ANSWERS
         if len(rows) < _MIN_ROWS:
-            return SkippedCheck(f"{len(rows)} answers are too few", "pass more prompts")
+            return SkippedCheck(f"{count_of(len(rows), 'answer')}: too few", "pass more prompts")
         answers = [(row.answer or "") for row in rows]
         finals = [final_answer(answer) for answer in answers]
         prompts = ["\n".join(row.texts()) for row in rows]

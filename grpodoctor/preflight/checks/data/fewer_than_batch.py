@@ -8,6 +8,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.run_length import advice_for_unknown
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import count_of
 
 
 class FewerThanBatch(Check):
@@ -47,7 +48,7 @@ class FewerThanBatch(Check):
         return (
             CheckFinding(
                 "critical",
-                f"The file has {rows} prompts, and a step of the config takes {batch}.",
+                f"The file has {count_of(rows, 'prompt')}, and a step of the config takes {batch}.",
                 (f"Set the prompts per step to at most {rows}, or add prompts.",),
                 figures={"prompts": rows, "batch": batch},
             ),

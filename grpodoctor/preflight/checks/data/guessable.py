@@ -13,6 +13,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.rules.base import Severity
+from grpodoctor.support.numbers import count_of
 
 _BASELINE = "Use the guess rate as the baseline of accuracy."
 _ADVICE = "Ask for the value instead of the letter, or leave such questions out."
@@ -87,7 +88,9 @@ class GuessableAnswers(Check):
             *self._frequent_answer(context, others),
         ]
         if not findings and len(answered) < _MIN_ANSWERS:
-            return SkippedCheck(f"{len(answered)} answers are too few", "pass more prompts")
+            return SkippedCheck(
+                f"{count_of(len(answered), 'answer')}: too few", "pass more prompts"
+            )
         return findings
 
     def _multiple_choice(

@@ -11,6 +11,7 @@ from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.columns import text_of
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import count_of
 
 _SHOWN = 4
 _KNOWN = frozenset({
@@ -77,7 +78,8 @@ class MessageRoles(Check):
         if texts:
             yield CheckFinding(
                 "warning",
-                f"{len(rows)} prompts are conversations and {texts} are texts.",
+                f"The file mixes {count_of(len(rows), 'conversation')} and "
+                f"{count_of(texts, 'text')}.",
                 ("Store all prompts in one layout: trainers detect it from the first row.",),
                 (rows[0].location,),
             )
@@ -100,7 +102,10 @@ class MessageRoles(Check):
                 "Make a new list of messages for each row: the same list was extended.",
                 "Check that no assistant message is missing between user messages.",
             )[0 if is_nested else 1 :],
-            tuple(f"{row.location}: {len(_unanswered(row))} messages" for row in found[:_SHOWN]),
+            tuple(
+                f"{row.location}: {count_of(len(_unanswered(row)), 'message')}"
+                for row in found[:_SHOWN]
+            ),
             {"share": len(found) / len(rows)},
         )
 

@@ -24,6 +24,7 @@ from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.texts.telling_words import best_rule
+from grpodoctor.support.numbers import count_of
 
 _MAX_ROWS = 2000
 _SHOWN = 4
@@ -132,7 +133,7 @@ class Shortcuts(Check):
                 findings += self._best(context, rules, guessed)
         findings = findings or [*self._telling(rows)]
         if not findings and len(rows) < self.min_rows:
-            return SkippedCheck(f"{len(rows)} answers are too few", "pass more prompts")
+            return SkippedCheck(f"{count_of(len(rows), 'answer')}: too few", "pass more prompts")
         return findings
 
     def _telling(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:

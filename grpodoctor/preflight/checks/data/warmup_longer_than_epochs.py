@@ -14,6 +14,7 @@ from grpodoctor.preflight.inputs.run_length import (
 )
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.rules.config.optimizer.warmup_longer_than_run import WarmupLongerThanRun
+from grpodoctor.support.numbers import count_of
 
 
 class WarmupLongerThanEpochs(Check):
@@ -62,7 +63,7 @@ class WarmupLongerThanEpochs(Check):
             CheckFinding(
                 "warning",
                 f"The warm-up takes {warmup:.0f} steps, and {epochs:g} epochs of "
-                f"{len(context.rows)} prompts have at most {steps}.",
+                f"{count_of(len(context.rows), 'prompt')} have at most {steps}.",
                 ("Shorten the warm-up to a few per cent of the run, or train for more epochs.",),
                 figures={"warmup": float(warmup), "steps": float(steps)},
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -85,9 +86,12 @@ class PassRates(Check):
         if not by_temperature:
             return requires_rewarded_responses(context)
         table = [self._line(*entry) for entry in by_temperature.items()]
-        return (self._finding(next(iter(by_temperature.values())), (*table, sampler.criterion)),)
+        solved = next(iter(by_temperature.values()))
+        return (self._finding(solved, (*table, sampler.criterion), context.filtered),)
 
-    def _finding(self, solved: NDArray[np.bool_], table: tuple[str, ...]) -> CheckFinding:
+    def _finding(
+        self, solved: NDArray[np.bool_], table: tuple[str, ...], filtered: Path | None
+    ) -> CheckFinding:
         rates = solved.mean(axis=1)
         hard, easy = (
             float((rates < self.min_pass_rate).mean()),
@@ -102,7 +106,7 @@ class PassRates(Check):
             "outside_by_fit": outside,
             "never": float((rates == 0).mean()),
         }
-        advice = _advice(hard, easy)
+        advice = _advice(hard, easy, filtered)
         if rates.max() == 0:
             summary = f"None of {solved.size} responses is correct, so there is nothing to learn."
             advice = ("Check the reward with a response that you know is correct.", *advice)
@@ -130,8 +134,12 @@ class PassRates(Check):
         )
 
 
-def _advice(hard: float, easy: float) -> tuple[str, ...]:
-    advice = ["Leave out prompts that are never or always solved: --write-filtered FILE."]
+def _advice(hard: float, easy: float, filtered: Path | None) -> tuple[str, ...]:
+    advice = [
+        "Leave out prompts that are never or always solved: --write-filtered FILE."
+        if filtered is None
+        else f"Train on {filtered}, without the prompts that are never or always solved."
+    ]
     if hard > easy:
         advice.append("Start with easier prompts, or warm-start the model on solutions.")
     elif easy > 0.5:

@@ -28,6 +28,7 @@ from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 from grpodoctor.preflight.texts.normal_form import number_of, numbers_of
 from grpodoctor.rules.base import Severity
+from grpodoctor.support.numbers import count_of
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _SHOWN = 4
@@ -176,20 +177,23 @@ def _kinds_of_rows(context: PreflightContext) -> tuple[CheckFinding, ...]:
     """A kind of rows in which correct answers earn nothing, or the function fails."""
     raising, fault = context.slice_faults.raising, context.slice_faults.unrewarded
     if raising:
-        summary = f"The reward function fails on rows with {raising.name} ({raising.rows} rows)."
+        summary = (
+            f"The reward function fails on rows with {raising.name} "
+            f"({count_of(raising.rows, 'row')})."
+        )
         advice = "Handle these rows in the reward function, or remove them."
         return (CheckFinding("critical", summary, (advice,), (raising.error,)),)
     if fault:
         summary = (
             f"Correct answers earn nothing in {fault.failed} of {fault.tried} rows with "
-            f"{fault.name}; there are {fault.rows} such rows."
+            f"{fault.name}; the file has {count_of(fault.rows, 'such row')}."
         )
         advice = "Check how the reward function reads these rows, or correct their answers."
         return (CheckFinding("warning", summary, (advice,), (), {"rows": float(fault.rows)}),)
     if scaled := context.slice_faults.scaled:
         summary = (
             f"Correct answers earn {scaled.own:.3g} in rows with {scaled.name} and "
-            f"{scaled.others:.3g} in others; there are {scaled.rows} such rows."
+            f"{scaled.others:.3g} in others; the file has {count_of(scaled.rows, 'such row')}."
         )
         advice = "Give the rewards of all kinds of rows the same scale, such as 0 to 1."
         return (CheckFinding("warning", summary, (advice,), (), {"rows": float(scaled.rows)}),)
@@ -372,4 +376,4 @@ def _are_parameters(answers: ReferenceAnswers) -> bool:
 def _empty_reward(answers: ReferenceAnswers) -> str:
     """The reward of an empty response, if it is above zero."""
     rewards = [reward for reward in answers.empty if reward > 0]
-    return f" (worth {max(rewards):.3g} in {len(rewards)} rows)" if rewards else ""
+    return f" (worth {max(rewards):.3g} in {count_of(len(rewards), 'row')})" if rewards else ""

@@ -17,6 +17,7 @@ from grpodoctor.preflight.answers.simulated_step import (
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import count_of
 
 _SHOWN = 4
 
@@ -114,7 +115,10 @@ def _paragraph(
     is_known = context.batch_prompts or "batch_prompts" in context.settings.given
     assumed = "" if is_known else "; the config does not say how many, so this is assumed"
     responses = prompts * step.group_size
-    yield f"{prompts} prompts x {step.group_size} responses = {responses}: {where}{assumed}"
+    yield (
+        f"{count_of(prompts, 'prompt')} x {count_of(step.group_size, 'response')} = {responses}: "
+        f"{where}{assumed}"
+    )
     means = ", ".join(f"{kind} {step.mean_advantage(kind):+.2f}" for kind in KINDS)
     yield f"mean advantage, in standard deviations of the group: {means}"
     if step.mean_advantage(CUT) > step.mean_advantage(WRONG):
@@ -125,7 +129,7 @@ def _paragraph(
         long := _above(context, step, limit)
     ) >= 0:
         yield f"{long} of {prompts} prompts are longer than {limit} tokens"
-    scored = "" if step.scored == prompts else f", estimated from {step.scored} prompts"
+    scored = "" if step.scored == prompts else f", estimated from {count_of(step.scored, 'prompt')}"
     yield f"the reward function takes {step.seconds:.1f} s for all responses, in one call{scored}"
 
 

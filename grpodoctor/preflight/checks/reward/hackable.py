@@ -66,6 +66,7 @@ from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 from grpodoctor.preflight.texts.normal_form import number_of, words_of
 from grpodoctor.rules.base import Severity
+from grpodoctor.support.numbers import count_of
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _SHOWN = 3
@@ -295,7 +296,7 @@ class HackableReward(Check):
             yield CheckFinding(
                 "warning",
                 f"Wrong answers earn the full reward in {paid.failed} of {paid.tried} rows with "
-                f"{paid.name}; there are {paid.rows} such rows.",
+                f"{paid.name}; the file has {count_of(paid.rows, 'such row')}.",
                 ("Check how the reward function compares answers in these rows.",),
                 figures={"rows": float(paid.rows)},
             )

@@ -15,6 +15,7 @@ from grpodoctor.preflight.inputs.chat_template import render_text
 from grpodoctor.preflight.inputs.columns import text_of
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import count_of
 
 _MAX_ROWS = 200
 _SHOWN = 4
@@ -160,7 +161,8 @@ def _no_template(rows: Sequence[PromptRow]) -> tuple[CheckFinding, ...]:
     return (
         CheckFinding(
             "critical",
-            f"{len(rows)} prompts are conversations, and the tokenizer has no chat template.",
+            f"The file has {count_of(len(rows), 'conversation')}, and the tokenizer has no chat "
+            "template.",
             ("Store prompts as text, or set the tokenizer's chat_template.",),
             tuple(row.location for row in rows[:_SHOWN]),
         ),

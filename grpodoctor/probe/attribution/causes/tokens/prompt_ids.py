@@ -8,6 +8,7 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.severity import EXACT
+from grpodoctor.support.numbers import count_of
 
 _SHOWN = 3
 
@@ -69,5 +70,5 @@ def _kind(sampler: list[int], learner: list[int]) -> str:
     same = next((n for n in range(shorter) if sampler[n] != learner[n]), shorter)
     if same == shorter:
         longer = "learner" if len(learner) > len(sampler) else "sampler"
-        return f"the {longer} appends {abs(len(learner) - len(sampler))} tokens"
+        return f"the {longer} appends {count_of(abs(len(learner) - len(sampler)), 'token')}"
     return f"they differ from token {same} on ({len(sampler)} against {len(learner)} ids)"

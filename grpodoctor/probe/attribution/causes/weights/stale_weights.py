@@ -8,6 +8,7 @@ from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.tensor_labels import labels_of
 from grpodoctor.probe.attribution.tensors import other_checkpoints, tensor_names, tensors_in_words
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.support.numbers import count_of
 
 
 class StaleWeights(Cause):
@@ -65,7 +66,7 @@ class StaleWeights(Cause):
         return ExperimentResult(
             summary=(
                 f"k3 is {variant.gap:.2g} nats per token, which exceeds rounding, and "
-                f"{len(differing)} tensors differ by checksum"
+                f"the checksums of {count_of(len(differing), 'tensor')} differ"
             ),
             confidence="likely",
             details=_labels(experiments) or _names(experiments),
