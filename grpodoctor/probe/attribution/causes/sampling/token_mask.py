@@ -20,14 +20,19 @@ _TELLS = 1e-3
 
 
 class TokenMask(Cause):
-    """Proven by the sampler's own scores, to which grammars and lists of words do not apply.
+    """Detected by the sampler's own scores, to which grammars and lists of words do not apply.
 
     A top-k, top-p or min-p keeps every token that is likelier than the sampled one. A mask does
     not, so the mass that it keeps is smaller than that of these tokens together.
+
+    Never proven: anything that forbids likelier tokens while an engine generates gives the same
+    evidence. Those that follow from the text and the learner's values (XTC, typical sampling,
+    repeated n-grams, DRY) are computed, and have causes of their own. A grammar is not known here.
+    Where vLLM names one in its options, `SampledWithout` proves it.
     """
 
     id = "structured-output"
-    title = "The sampler forbids tokens (grammar, schema, allowed or bad words)"
+    title = "The sampler forbids likelier tokens (grammar, schema, allowed or bad words)"
     remedies = (
         "Turn off structured output, allowed and bad words while training: the learner cannot "
         "apply them, because they depend on the text.",
@@ -57,9 +62,25 @@ class TokenMask(Cause):
                 f"and for {beyond:.0%} of them likelier tokens were forbidden, which top-k, top-p "
                 "and min-p never do; when the sampler scores the same tokens, the gap disappears"
             ),
+            confidence="likely",
+            details=_which(variant.tokens),
             after=experiments.vary(variant, rescored=experiments.case.sampler),
             figures={"below": below, "beyond": beyond},
         )
+
+
+def _which(tokens: Tokens) -> tuple[str, ...]:
+    """What kind of tokens is forbidden, and where: a grammar has no such rule, other causes do."""
+    at_N = tokens.finite_N & (tokens.difference_N < -_TELLS)
+    places = f"at {at_N.sum() / tokens.finite_N.sum():.0%} of the places"
+    if tokens.likeliest_logprob_NM is None:
+        return (places,)
+    missing_N1 = -np.expm1(tokens.difference_N[at_N])[:, None]
+    mass_NM = np.exp(tokens.likeliest_logprob_NM[at_N].astype(np.float64)).cumsum(axis=1)
+    is_top_N = (np.abs(mass_NM - missing_N1) < (1 - _SHORT) * missing_N1).any(axis=1)
+    return (
+        f"{places}; at {is_top_N.mean():.0%} of these exactly the likeliest tokens are missing",
+    )
 
 
 def _beyond_truncation(tokens: Tokens) -> float:
