@@ -84,8 +84,8 @@ def _without_first(tokens: Tokens, excluded_N: np.ndarray) -> Exclusion | None:
 def thresholds(tokens: Tokens) -> list[float]:
     """Thresholds of XTC that the differing tokens suggest.
 
-    At each of them, the number of likeliest tokens whose mass is missing bounds the threshold: the
-    next one is above it, and the one after that is below.
+    At each of them, the number of likeliest tokens whose mass is missing bounds the threshold, as
+    the next token is above it. Next to rounding a round number may fit better.
     """
     if tokens.likeliest_logprob_NM is None:
         return []
@@ -97,10 +97,8 @@ def thresholds(tokens: Tokens) -> list[float]:
     missing_N1 = -np.expm1(tokens.difference_N[at_N])[:, None]
     excluded_N1 = np.abs(mass_NM - missing_N1).argmin(axis=1)[:, None] + 1
     above_N = np.take_along_axis(probs_NM, excluded_N1, axis=1)[:, 0]
-    below_N = np.take_along_axis(probs_NM, excluded_N1 + 1, axis=1)[:, 0]
-    found: list[float] = []
+    found = list(_USUAL)
     for rare in _RARE:
-        high, low = float(np.quantile(above_N, rare)), float(np.quantile(below_N, 1 - rare))
-        found += [each for each in _USUAL if low < each <= high]
+        high = float(np.quantile(above_N, rare))
         found += [value for digits in _DIGITS if (value := rounded_down(high, digits)) > 0]
     return list(dict.fromkeys(each for each in found if each <= 0.5))

@@ -136,9 +136,10 @@ _MIXED = "weights_until"
 _OF_LOGITS = frozenset(
     {
         "dry_penalty", "epsilon_cutoff", "frequency_penalty", "logit_bias", "logit_clamp",
-        "logit_soft_cap", "min_tokens", "no_repeat_ngram", "padded_vocabulary", "part_frequency", "part_presence", "part_repetition",
-        "presence_penalty", "recent_repetition", "repetition_penalty", "top_n_sigma", "typical_p",
-        "uniform_share", "vocabulary_part", "vocabulary_shards",
+        "logit_soft_cap", "min_tokens", "no_repeat_ngram", "padded_vocabulary", "part_frequency",
+        "part_presence", "part_repetition", "presence_penalty", "recent_repetition",
+        "repetition_penalty", "top_n_sigma", "typical_p", "uniform_share",
+        "vocabulary_part", "vocabulary_shards",
     }
 )  # fmt: skip
 """Edits that change logits alone, whatever computed them."""

@@ -87,8 +87,8 @@ _WITHOUT_PHASE = _PARTS | GENERIC | {
 SAMPLING = frozenset(
     {
         "dry_penalty", "epsilon_cutoff", "frequency_penalty", "logit_bias", "min_tokens",
-        "no_repeat_ngram", "part_frequency", "part_presence", "part_repetition", "presence_penalty", "recent_repetition",
-        "repetition_penalty", "top_n_sigma", "typical_p",
+        "no_repeat_ngram", "part_frequency", "part_presence", "part_repetition",
+        "presence_penalty", "recent_repetition", "repetition_penalty", "top_n_sigma", "typical_p",
     }
 )  # fmt: skip
 """Edits of sampling. They share one pass of the trunk, so they are tried before all others; and no
