@@ -57,7 +57,7 @@ _PART_FACTORS = (0.0, 0.5, 2.0)
 _SLOPES = (-0.1, 0.01, 0.05, 0.1, 0.3, 1.0)
 _FEW_LAYERS = 4
 _RECENT = (8, 16, 32, 64, 128, 256, 512)
-_DRY = ("2/1.75", "1/1.75", "3/1.75", "4/1.75", "2/1.5", "2/2.0")
+_DRY = tuple(f"{allowed}/{base}" for allowed in (2, 1, 3, 4) for base in (1.75, 1.5, 2.0))
 """Shortest repetition and base of the penalty DRY; the first ones are the defaults."""
 _EPSILONS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1)
 _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu", "quick_gelu", "relu2")
