@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def parse_number(value: object) -> float | None:
     """A number, or the number that a text spells as loggers print it; None for anything else.
@@ -30,3 +32,9 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{max(0.0, seconds):.0f} s"
+
+
+def rounded_down(value: float, digits: int) -> float:
+    """A positive number with few significant digits that is not larger."""
+    size = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
+    return float(f"{math.floor(value / size) * size:.{digits}g}")

@@ -120,6 +120,19 @@ def test_numbers_among_texts_cannot_be_loaded(tmp_path: Path) -> None:
     assert _alarms(Case(name="", rows=rows), tmp_path / "b", "DAT133").strip() == ""
 
 
+def test_system_messages_of_single_rows_contradict_nothing(tmp_path: Path) -> None:
+    """The first row has another system message than most, and personas differ from row to row."""
+    ask = "Think step by step."
+    for others in (["You are helpful."] * 59, [f"You are teacher {at}." for at in range(59)]):
+        systems = ["Reply with the letter only.", *others]
+        rows = [
+            {"prompt": t.chat(f"{row['text']} {ask}", system), "letter": row["letter"]}
+            for row, system in zip(t.letters(60, 4), systems, strict=True)
+        ]
+        said = _alarms(Case(name="", rows=rows), tmp_path / str(len(set(others))), "DAT131")
+        assert "DAT131" not in said
+
+
 @pytest.mark.parametrize(
     ("system", "user", "is_fault"),
     [

@@ -228,6 +228,10 @@ def test_an_edit_equals_a_fault_written_without_it(
         (("top_n_sigma", 1.5), "top_n_sigma:1.5"),
         (("typical_p", 0.8), "typical:0.8"),
         (("position_gap", 8), "position_gap:8"),
+        (("no_repeat_ngram", 2), "ngram_ban:2"),
+        (("no_repeat_ngram", 3), "ngram_ban:3"),
+        (("dry_penalty", ["2/1.75", 3.0]), "dry:3,1.75,2"),
+        (("dry_penalty", ["1/2.0", 1.3]), "dry:1.3,2,1"),
     ],
 )
 def test_an_edit_equals_the_values_that_a_faulty_sampler_reports(

@@ -70,6 +70,10 @@ def described(edit: Edit) -> str:
 _PAIRED: dict[str, Callable[[str], str]] = {
     "adapter_part": lambda part: f"{part} of the adapter times {{}}",
     "bias_scale": lambda names: f"the biases of {names.replace(',', ' and ')} times {{}}",
+    "dry_penalty": lambda start: (
+        f"a DRY penalty of {{}} from {start.split('/')[0]} repeated tokens on, base "
+        f"{start.split('/')[1]}"
+    ),
     "expert_scale": lambda part: f"the outputs of part {part} of the experts times {{}}",
     "layer_rope_base": lambda kind: f"rope base {{}} in layers with {kind.replace('_', ' ')}",
     "layer_rope_scaling": lambda kind: (

@@ -19,8 +19,8 @@ Kind = Literal["number", "integer", "choice"]
 _MOST_VALUES = 64
 _WITH_ATTRIBUTE = frozenset(
     {
-        "adapter_part", "bias_scale", "bounded_cache", "expert_scale", "expert_sum", "experts_from",
-        "function_name", "input_rotation", "layer_from", "layer_pattern",
+        "adapter_part", "bias_scale", "bounded_cache", "dry_penalty", "expert_scale", "expert_sum",
+        "experts_from", "function_name", "input_rotation", "layer_from", "layer_pattern",
         "layer_rope_base", "layer_rope_like", "layer_rope_scaling", "layer_scale", "layer_window",
         "lost_experts", "lost_part", "norm_place", "operation", "output_scale",
         "parameter_scale",

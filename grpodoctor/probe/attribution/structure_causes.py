@@ -197,6 +197,16 @@ STRUCTURE: dict[str, ComputedCause] = {
         "Set frequency_penalty to 0, or count the same tokens on both sides: some engines count "
         "the prompt, too, or only the last tokens.",
     ),
+    "no_repeat_ngram": ComputedCause(
+        "no-repeat-ngram", "The {side} forbids tokens that would repeat an n-gram",
+        "no repeated n-gram of {value} tokens",
+        "Set no_repeat_ngram_size to 0 in the sampler; a learner cannot apply it.",
+    ),
+    "dry_penalty": ComputedCause(
+        "dry-penalty", "The {side} penalizes tokens that continue a repetition (DRY)",
+        "{value}",
+        "Set dry_multiplier to 0 in the sampler; a learner cannot apply it.",
+    ),
     "vocabulary_shards": ComputedCause(
         "local-normaliser", "The {side} normalizes over a part of the vocabulary",
         "log-probabilities normalized over the token's own part of {value}",

@@ -135,10 +135,11 @@ _MIXED = "weights_until"
 """Edit `[directory, tokens]`: the directory's weights up to a number of tokens of each response."""
 _OF_LOGITS = frozenset(
     {
-        "epsilon_cutoff", "frequency_penalty", "logit_bias", "logit_clamp", "logit_soft_cap",
-        "min_tokens", "padded_vocabulary", "part_frequency", "part_presence", "part_repetition",
-        "presence_penalty", "recent_repetition", "repetition_penalty", "top_n_sigma", "typical_p",
-        "uniform_share", "vocabulary_part", "vocabulary_shards",
+        "dry_penalty", "epsilon_cutoff", "frequency_penalty", "logit_bias", "logit_clamp",
+        "logit_soft_cap", "min_tokens", "no_repeat_ngram", "padded_vocabulary", "part_frequency",
+        "part_presence", "part_repetition", "presence_penalty", "recent_repetition",
+        "repetition_penalty", "top_n_sigma", "typical_p", "uniform_share",
+        "vocabulary_part", "vocabulary_shards",
     }
 )  # fmt: skip
 """Edits that change logits alone, whatever computed them."""

@@ -57,6 +57,8 @@ _PART_FACTORS = (0.0, 0.5, 2.0)
 _SLOPES = (-0.1, 0.01, 0.05, 0.1, 0.3, 1.0)
 _FEW_LAYERS = 4
 _RECENT = (8, 16, 32, 64, 128, 256, 512)
+_DRY = tuple(f"{allowed}/{base}" for allowed in (2, 1, 3, 4) for base in (1.75, 1.5, 2.0))
+"""Shortest repetition and base of the penalty DRY; the first ones are the defaults."""
 _EPSILONS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1)
 _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu", "quick_gelu", "relu2")
 _PARTS = (0.0, 0.5, 0.8, 1.25, 2.0)
@@ -140,6 +142,7 @@ _NEUTRAL = {
     "part_repetition": 1.0,
     "recent_repetition": 1.0,
     "repetition_penalty": 1.0,
+    "dry_penalty": 0.0,
     "presence_penalty": 0.0,
     "typical_p": 1.0,
     "frequency_penalty": 0.0,
@@ -428,6 +431,9 @@ def _processors() -> _Listed:
     for name in ("part_presence", "part_frequency"):
         for part in ("both", "prompt", *map(str, _RECENT)):
             yield name, [[part, 0.5]], "number"
+    yield "no_repeat_ngram", (2, 3, 4, 5, 6), "choice"
+    for start in _DRY:
+        yield "dry_penalty", [[start, 0.8]], "number"
     yield "vocabulary_shards", _SHARDS, "choice"
     yield "presence_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"
     yield "frequency_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"

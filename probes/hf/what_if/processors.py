@@ -13,6 +13,8 @@ import torch
 from contract import InapplicableError, Response, Sampling
 from torch import Tensor
 
+from hf.what_if.repeated_text import with_dry, without_repeated
+
 
 @dataclass(frozen=True)
 class ProcessorEdits:
@@ -55,6 +57,10 @@ class ProcessorEdits:
     the last tokens of both, `["64", penalty]`."""
     part_frequency: Any = None
     """The same for a frequency penalty."""
+    no_repeat_ngram: int = 0
+    """Tokens are excluded that would end an n-gram of this size for a second time; 0 for none."""
+    dry_penalty: Any = None
+    """`["2/1.75", multiplier]`: the penalty DRY from repetitions of 2 tokens on, with this base."""
     logit_bias: Any = None
     """Pairs of a token and the number added to its logit."""
     min_tokens: int = 0
@@ -191,7 +197,18 @@ class ProcessorEdits:
             part, penalty = self.part_frequency
             logits_NV = logits_NV - float(penalty) * history.counted(part, logits_NV)
         logits_NV = logits_NV - self.frequency_penalty * history.response_NV
-        return logits_NV - self.presence_penalty * (history.response_NV > 0)
+        logits_NV = logits_NV - self.presence_penalty * (history.response_NV > 0)
+        return self._without_repetitions(logits_NV, history)
+
+    def _without_repetitions(self, logits_NV: Tensor, history: History) -> Tensor:
+        """The logits after what forbids, or penalizes, repeated sequences of tokens."""
+        if self.no_repeat_ngram:
+            logits_NV = without_repeated(logits_NV, history.before, int(self.no_repeat_ngram))
+        if self.dry_penalty is not None:
+            allowed, base = str(self.dry_penalty[0]).split("/")
+            numbers = int(allowed), float(base), float(self.dry_penalty[1])
+            logits_NV = with_dry(logits_NV, history.before, *numbers)
+        return logits_NV
 
 
 POSITIONS = (

@@ -117,6 +117,18 @@ def test_prefix_caching_by_the_gap_of_cached_prompts(tmp_path: Path) -> None:
     assert named.figures["cached_share"] == 0.5
 
 
+def test_prefix_caching_of_long_prompts_alone_is_only_likely(tmp_path: Path) -> None:
+    """A fault of long prompts, as one of chunked prefill, shows the same."""
+
+    def long(response: Any) -> None:
+        cached(2)(response)
+        response.prompt_ids = [*response.prompt_ids, *[9] * response.cached]
+
+    runner = Scripted(tmp_path, exact)
+    (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, told=long))
+    assert (named.cause, named.confidence) == ("prefix-caching", "likely")
+
+
 def test_prefix_caching_of_all_prompts_is_only_likely(tmp_path: Path) -> None:
     runner = Scripted(tmp_path, exact)
     (named,) = attribute(runner, case_of(runner, VLLM, LEARNER, told=cached(1)))

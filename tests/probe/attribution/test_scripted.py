@@ -166,7 +166,7 @@ def test_a_failed_control_is_no_cause(tmp_path: Path) -> None:
 
 def test_all_causes_are_discovered_and_have_remedies() -> None:
     causes = all_causes()
-    assert len({each.id for each in causes}) == 39
+    assert len({each.id for each in causes}) == 40
     assert [each.id for each in causes].count("prompt-ids") == 9  # each search of other prompts
     assert [each.id for each in causes].count("prefix-caching") == 2  # and without the adapter
     assert all(each.remedies and each.title and (type(each).__doc__ or "") for each in causes)

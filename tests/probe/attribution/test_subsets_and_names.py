@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grpodoctor.probe.attribution.causes.computation.what_if import rounded_down
 from grpodoctor.probe.attribution.computed_causes import cause_of
 from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.investigate import attribute, investigate
@@ -21,6 +20,7 @@ from grpodoctor.probe.attribution.token_biases import BAN, missing_tokens, token
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing
+from grpodoctor.support.numbers import rounded_down
 from tests.probe.attribution.scripted import LEARNER, VLLM, Scripted, case_of, exact
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.probe.plants import (
     engine_bugs,
+    exclusions,
     field_bugs,
     fifth_draw,
     fourth_draw,
@@ -295,6 +296,18 @@ def unseen() -> Iterator[Plant]:
     for draw in (*draws, seventh_draw):
         yield from _drawn(draw.pairs())
     yield from _drawn(generation_doubles.pairs())
+    yield from _exclusions()
+
+
+def _exclusions() -> Iterator[Plant]:
+    """The plants of `exclusions`."""
+    for family, fault, names in exclusions.PAIRS:
+        yield Plant(family, fault, (frozenset(names),), "exclusion")
+    for family, options, sampling in exclusions.HEALTHY:
+        yield Plant(
+            family, "", (), "exclusion-healthy", options=options, others=options,
+            sampling=sampling, shared=True,
+        )  # fmt: skip
 
 
 def _engine_bugs() -> Iterator[Plant]:

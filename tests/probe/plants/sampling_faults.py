@@ -12,6 +12,7 @@ import torch
 
 from tests.probe.plants import (
     engine_bugs,
+    exclusions,
     fifth_draw_faults,
     fourth_draw_faults,
     further,
@@ -36,6 +37,7 @@ PROCESSORS += (
     *fifth_draw_faults.ROW_PROCESSORS,
     *sixth_draw_faults.ROW_PROCESSORS,
     *seventh_draw_faults.ROW_PROCESSORS,
+    *exclusions.ROW_PROCESSORS,
 )
 
 
@@ -135,4 +137,5 @@ def _row(logits: Any, everything: Sequence[int], drawn: Sequence[int], mine: Any
     logits = fifth_draw_faults.changed_row(logits, mine)
     logits = sixth_draw_faults.changed_row(logits, everything, mine)
     logits = seventh_draw_faults.changed_row(logits, everything, mine)
+    logits = exclusions.changed_row(logits, everything, mine)
     return further.changed_row(logits, mine)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tests.benchmarks import bench_unseen_causes as bench
+from tests.probe.plants import sampling_faults  # noqa: F401 - its imports register all faults
 from tests.probe.plants.catalogue import Plant
 from tests.probe.plants.computing import FAULTS
 

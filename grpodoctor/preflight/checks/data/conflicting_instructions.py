@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -61,9 +62,10 @@ class ConflictingInstructions(Check):
         systems = [_system_of(row) for row in rows]
         if not any(systems):
             return tuple(_conflict(_added(context), users, "the template adds"))
-        if sum(map(bool, systems)) <= len(rows) / 2:
+        usual, count = Counter(filter(None, systems)).most_common(1)[0]
+        if count <= len(rows) / 2:  # no single text that most prompts could contradict
             return ()
-        return tuple(_conflict(next(filter(None, systems)), users, "the system message says"))
+        return tuple(_conflict(usual, users, "the system message says"))
 
 
 def _system_of(row: PromptRow) -> str:

@@ -76,8 +76,8 @@ _PHASED = 12
 """Edits that are tried in one phase or token by token, if only what their effect has in common with
 the gap shows which."""
 _WITHOUT_PHASE = _PARTS | GENERIC | {
-    GENERATED, "cache_hole", "epsilon_cutoff", "frequency_penalty", "logit_bias", "min_tokens",
-    "open_prompt", "padded_positions",
+    GENERATED, "cache_hole", "dry_penalty", "epsilon_cutoff", "frequency_penalty", "logit_bias",
+    "min_tokens", "no_repeat_ngram", "open_prompt", "padded_positions",
     "padded_vocabulary", "padding", "position_gap", "position_jump", "position_limit",
     "part_frequency", "part_presence", "position_start", "part_repetition", "vocabulary_shards",
     "presence_penalty", "recent_repetition", "repetition_penalty", "top_n_sigma", "typical_p",
@@ -86,9 +86,9 @@ _WITHOUT_PHASE = _PARTS | GENERIC | {
 """Edits of whole sequences, of logits, or of a part of the model."""
 SAMPLING = frozenset(
     {
-        "epsilon_cutoff", "frequency_penalty", "logit_bias", "min_tokens", "part_frequency",
-        "part_presence", "part_repetition", "presence_penalty", "recent_repetition",
-        "repetition_penalty", "top_n_sigma", "typical_p",
+        "dry_penalty", "epsilon_cutoff", "frequency_penalty", "logit_bias", "min_tokens",
+        "no_repeat_ngram", "part_frequency", "part_presence", "part_repetition",
+        "presence_penalty", "recent_repetition", "repetition_penalty", "top_n_sigma", "typical_p",
     }
 )  # fmt: skip
 """Edits of sampling. They share one pass of the trunk, so they are tried before all others; and no

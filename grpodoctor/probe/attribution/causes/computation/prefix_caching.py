@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.drawn_again import agrees_without
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant
 
 _TIMES = 3.0
@@ -15,7 +16,10 @@ _FEWEST = 4
 class PrefixCaching(Cause):
     """Detected when only cached prompts differ; proven when a score without the cache agrees.
 
-    If all prompts are cached, it is proven when responses drawn without the cache agree.
+    Caches hold whole blocks, so cached prompts are the long ones, and a fault of long prompts, such
+    as one of chunked prefill, shows the same. So cached prompts are compared with uncached ones of
+    at least the same length. Without such, it is proven only when responses drawn without the cache
+    agree; so it is if all prompts are cached.
     """
 
     id = "prefix-caching"
@@ -40,7 +44,9 @@ class PrefixCaching(Cause):
         times = tokens.mean_at(cached_N) / fresh if fresh > 0 else float("inf")
         if times < _TIMES:
             return None
-        return Hypothesis(tokens.share_at(cached_N), {"cached": cached_B.mean(), "times": times})
+        facts = {"cached": float(cached_B.mean()), "times": times}
+        facts["is_controlled"] = float(_differ_from_as_long(tokens))
+        return Hypothesis(tokens.share_at(cached_N), facts)
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
@@ -48,7 +54,8 @@ class PrefixCaching(Cause):
         """Score in the sampler: scoring does not use the prefix cache."""
         cached, times = (float(hypothesis.facts[key]) for key in ("cached", "times"))
         compared = f", and their gap is {times:.3g} times that of the others" if times else ""
-        agrees = not times and _agrees_without_cache(experiments, variant)
+        is_controlled = bool(hypothesis.facts.get("is_controlled"))
+        agrees = not is_controlled and _agrees_without_cache(experiments, variant)
         drawn = ", and tokens drawn without enable_prefix_caching follow the learner"
         return ExperimentResult(
             summary=(
@@ -56,25 +63,27 @@ class PrefixCaching(Cause):
                 f"when the sampler computes the same prompts again{drawn if agrees else ''}"
             ),
             after=experiments.vary(variant, rescored=experiments.case.sampler),
-            confidence="proven" if times or agrees else "likely",
+            confidence="proven" if is_controlled or agrees else "likely",
             figures={"cached_share": cached} | ({"times": times} if times else {}),
         )
+
+
+def _differ_from_as_long(tokens: Tokens) -> bool:
+    """Whether cached prompts differ from uncached ones that are as long as the shortest of them."""
+    cached_B = tokens.cached_B > 0
+    shortest = tokens.prompt_lengths_B[cached_B].min()
+    fresh_B = ~cached_B & (tokens.prompt_lengths_B >= shortest)
+    if fresh_B.sum() < _FEWEST:
+        return False
+    fresh, cached = (tokens.mean_at(at_B[tokens.rows_N]) for at_B in (fresh_B, cached_B))
+    return cached >= _TIMES * fresh
 
 
 def _agrees_without_cache(experiments: Experiments, variant: Variant) -> bool:
     """Whether other responses that vLLM draws without its prefix cache agree with the learner.
 
-    Where all prompts are cached, no other responses of the measurement show it.
+    Where all prompts, or all long ones, are cached, no other responses of the measurement show it.
     """
-    case = experiments.case
-    is_on = case.sampler.engine == "vllm" and case.sampler_facts.settings.get(
-        "enable_prefix_caching"
-    )
-    if not is_on or variant.setup.swapped:
-        return False
-    without = case.sampler.with_options(enable_prefix_caching=False)
-    try:
-        tokens = experiments.sampled_again(without)
-    except EngineError:
-        return False
-    return not experiments.is_loud(tokens.gap)
+    option = "enable_prefix_caching"
+    is_on = bool(experiments.case.sampler_facts.settings.get(option))
+    return is_on and agrees_without(experiments, variant, option, off=False)

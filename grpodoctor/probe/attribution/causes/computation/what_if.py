@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -23,6 +22,7 @@ from grpodoctor.probe.attribution.search.site_search import SiteSearch
 from grpodoctor.probe.attribution.token_biases import deviating_tokens, missing_tokens
 from grpodoctor.probe.attribution.tokens import significant
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.support.numbers import rounded_down
 
 _PAD_MULTIPLES = (1, 8, 16, 32, 64)
 _SHOWN = 3
@@ -190,12 +190,6 @@ def _cutoffs(variant: Variant) -> list[EditFamily]:
         rounded_down(far * p, digits) for p in least for far in _FARTHER for digits in _DIGITS
     }
     return [EditFamily("epsilon_cutoff", tuple(sorted(values)), "number")]
-
-
-def rounded_down(value: float, digits: int) -> float:
-    """A positive number with few significant digits that is not larger."""
-    size = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)
-    return float(f"{math.floor(value / size) * size:.{digits}g}")
 
 
 _RARE = (0.0, 0.005)

@@ -37,6 +37,7 @@ from grpodoctor.probe.contract import Processing
 PROCESSORS = (
     *("repetition_penalty", "presence_penalty", "frequency_penalty", "min_tokens"),
     *("part_repetition", "part_presence", "part_frequency", "recent_repetition"),
+    *("dry_penalty", "no_repeat_ngram"),
 )
 _HINT = 2.5
 """Standard errors from which processors are tried; about 4 % of sound pairs reach it by chance in
