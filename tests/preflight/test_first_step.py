@@ -170,3 +170,24 @@ def test_the_warm_up_is_compared_with_the_epochs(tmp_path: Path) -> None:
         case = Case(name="", rows=rows, framework="trl", run_config=config.format(epochs))
         alarms = _alarms(case, tmp_path / str(epochs), "OPT102", "CFG057")
         assert ("OPT102" in alarms) == is_fault
+
+
+_PARSES_THE_ANSWER = """
+import re
+def reward(completions, answer, **kwargs):
+    texts = [c[-1]["content"] if isinstance(c, list) else c for c in completions]
+    numbers = [re.findall(r"-?[0-9]+", text) for text in texts]
+    return [float(int(a) in map(int, n[-1:])) for n, a in zip(numbers, answer)]
+"""
+
+
+def test_a_row_on_which_the_reward_fails_stops_the_run(tmp_path: Path) -> None:
+    """Whatever the model writes: `int("")` raises."""
+    sums = [{"prompt": f"How much is {n} and 7?", "answer": str(n + 7)} for n in range(60)]
+    broken = [*sums[:5], {**sums[5], "answer": ""}, *sums[6:]]
+    settings = {"batch_prompts": 16}
+    fault = Case(name="an empty answer", rows=broken, reward=_PARSES_THE_ANSWER, settings=settings)
+    (found,) = examine(fault, tmp_path / "fault", ("GRP103",)).alarms
+    assert "fails on 1 row of the first step" in found
+    sound = Case(name="all answers", rows=sums, reward=_PARSES_THE_ANSWER, settings=settings)
+    assert not examine(sound, tmp_path / "sound", ("GRP103",)).alarms

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import (
     format_answer,
     with_reasoning,
@@ -85,9 +86,8 @@ def simulate_step(
     Raises:
         DataError: if the reward function fails.
     """
-    most = min(settings.batch_prompts, len(rows))
-    chosen = random.Random(settings.seed).sample(list(rows), most) if is_shuffled else rows[:most]  # noqa: S311 - a choice of rows
-    size = max(settings.group_size, len(KINDS))
+    chosen = _rows_of_step(rows, settings, is_shuffled=is_shuffled)
+    most, size = len(chosen), max(settings.group_size, len(KINDS))
     _, tried = _scored(reward, chosen[:1], _responses(answers, chosen[:1]), len(KINDS))
     fitting = int(_MOST_SECONDS / max(tried / len(KINDS), 1e-9))  # responses
     scored_size = size if fitting >= size else len(KINDS)
@@ -99,6 +99,50 @@ def simulate_step(
         tuple(chosen), scored, size, tuple(_advantages(each) for each in rewards),
         seconds * (most * size) / (scored * scored_size),
     )  # fmt: skip
+
+
+def failing_rows(
+    reward: UserReward,
+    answers: ReferenceAnswers,
+    rows: Sequence[PromptRow],
+    settings: RunSettings,
+    *,
+    is_shuffled: bool,
+) -> list[tuple[PromptRow, str]]:
+    """The rows of the first step on which the function fails, with the error of each.
+
+    Each row is scored alone, with a response of each kind.
+
+    Args:
+        reward: the reward function.
+        answers: as for `simulate_step`.
+        rows: as for `simulate_step`.
+        settings: as for `simulate_step`.
+        is_shuffled: as for `simulate_step`.
+
+    Returns:
+        No rows if a call takes too long: that is no fault of a row.
+    """
+    chosen = _rows_of_step(rows, settings, is_shuffled=is_shuffled)
+    failing = []
+    for row, texts in zip(chosen, _responses(answers, chosen), strict=True):
+        try:
+            reward([row] * len(KINDS), [texts[kind] for kind in KINDS])
+        except DataError as error:
+            failing.append((row, error.what))
+        if reward.has_timed_out:
+            return []
+    return failing
+
+
+def _rows_of_step(
+    rows: Sequence[PromptRow], settings: RunSettings, *, is_shuffled: bool
+) -> Sequence[PromptRow]:
+    """The prompts of the first step."""
+    most = min(settings.batch_prompts, len(rows))
+    if not is_shuffled:
+        return rows[:most]
+    return random.Random(settings.seed).sample(list(rows), most)  # noqa: S311 - a choice of rows
 
 
 def _responses(answers: ReferenceAnswers, rows: Sequence[PromptRow]) -> list[dict[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import DataError, ModelError
@@ -12,10 +12,12 @@ from grpodoctor.preflight.answers.simulated_step import (
     KINDS,
     WRONG,
     SimulatedStep,
+    failing_rows,
     simulate_step,
 )
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.support.numbers import count_of
 
@@ -35,7 +37,8 @@ class FirstStep(Check):
 
         It is a warning if most groups of this step have equal rewards although the reward function
         recognizes most answers of the file: the file begins with rows of another kind. If no config
-        says whether the loader shuffles, that is a note as well.
+        says whether the loader shuffles, that is a note as well. It is critical if the function
+        fails on single rows of this step, each scored alone.
 
     Why it matters:
         It is the shortest way to see data, reward and settings act together.
@@ -56,6 +59,8 @@ class FirstStep(Check):
     summary: ClassVar[str] = "What the first step of the run would show."
     max_silent: ClassVar[float] = 0.5
     """Share of groups with equal rewards from which the step has no signal."""
+    max_failing: ClassVar[float] = 0.5
+    """Share of rows up to which an error is a fault of these rows, not of every call."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Simulate the step."""
@@ -65,12 +70,13 @@ class FirstStep(Check):
         reward, answers = usable
         shuffled = context.run_config.get("shuffled_data")
         is_shuffled = shuffled is True
+        rows, settings = context.scored_rows or context.rows, context.settings
         try:
-            step = simulate_step(
-                reward, answers, context.scored_rows or context.rows, context.settings,
-                is_shuffled=is_shuffled,
-            )  # fmt: skip
+            step = simulate_step(reward, answers, rows, settings, is_shuffled=is_shuffled)
         except DataError as error:
+            failing = failing_rows(reward, answers, rows, settings, is_shuffled=is_shuffled)
+            if 0 < len(failing) <= self.max_failing * min(settings.batch_prompts, len(rows)):
+                return (_stops_the_run(failing),)
             return SkippedCheck(f"in the first step, {error.what}", "correct the function")
         details = tuple(_paragraph(context, step, is_shuffled=is_shuffled))
         silent, scored = len(step.silent), step.scored
@@ -97,13 +103,25 @@ class FirstStep(Check):
         return (
             CheckFinding(
                 "info",
-                f"First step: right responses lead in {step.leading} of {scored} groups; {silent} "
-                "groups have equal rewards.",
+                f"First step: right responses lead in {step.leading} of {scored} groups; "
+                f"rewards are equal in {silent}.",
                 (),
                 details,
                 figures,
             ),
         )
+
+
+def _stops_the_run(failing: Sequence[tuple[PromptRow, str]]) -> CheckFinding:
+    """Rows on which the reward function fails whatever the model writes."""
+    return CheckFinding(
+        "critical",
+        f"The reward function fails on {count_of(len(failing), 'row')} of the first step, so the "
+        "run stops there.",
+        ("Handle such rows in the function, or remove them.",),
+        tuple(f"{row.location}: {what}" for row, what in failing[:_SHOWN]),
+        {"failing": float(len(failing))},
+    )
 
 
 def _paragraph(
