@@ -92,6 +92,9 @@ class Numbers:
     def __init__(self, **options: Any) -> None:
         self.case = SimpleNamespace(sampler=SimpleNamespace(options=options, engine="program"))
 
+    def is_loud(self, gap: float) -> bool:
+        return gap > self.limit
+
     def vary(self, variant: Variant, **_: Any) -> Variant:
         return Variant(variant.setup, variant.tokens.with_sampler(variant.tokens.learner_N))
 
@@ -117,6 +120,7 @@ def test_xtc_is_proven_with_its_threshold(threshold: float, probability: float) 
 def test_xtc_is_found_in_values_with_rounding() -> None:
     result = found(ExcludedTopChoices(), drawn(xtc(0.1, 0.5), noise=0.01))
     assert result.figures["threshold"] == pytest.approx(0.1, rel=0.1)
+    assert result.confidence == "likely"  # these experiments know of no rounding
 
 
 @pytest.mark.parametrize("keeps", [likeliest(0.3), likeliest(1.0), mask, top_p, typical])

@@ -44,6 +44,8 @@ class ExcludedTopChoices(Cause):
     own likeliest tokens and one threshold, which must fit all places. A rule that excludes a fixed
     number of the likeliest tokens is tried as well. If it fits as well, it would also act where
     fewer than two tokens are above the threshold, and the cause is proven only if it never does.
+    The choice between two values at each place lowers any gap, so a cause that leaves more than
+    rounding is likely at most.
     """
 
     id = "xtc"
@@ -91,7 +93,7 @@ class ExcludedTopChoices(Cause):
                 "probability of all these tokens but the least likely one is missing there"
             ),
             after=after,
-            confidence="likely" if rival else "proven",
+            confidence="likely" if rival or experiments.is_loud(after.gap) else "proven",
             details=(f"also fits: {rival}",) if rival else (),
             figures={"threshold": found.threshold, "acts": share, "places": float(acts_N.sum())},
             is_exact=True,
