@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RETURNED, RETURNED_BY_CHANCE = "groups/returned_rate", "groups/returned_by_chance"
+RETURNED_GROUPS = frozenset({RETURNED, RETURNED_BY_CHANCE})
+"""The readings of a step that depend on earlier steps."""
 MAX_PROMPTS = 10_000
 """Prompts that are remembered: those with the smallest hashes."""
 MAX_VISITS = 64

@@ -71,9 +71,10 @@ def probe(plan: ProbePlan, folder: Path, listener: ProbeListener) -> ProbeResult
             run.control()
             run.attribute()
         except BudgetSpentError:
+            budget = f" of {plan.budget:g} s" if plan.budget else ""
             run.state.note(
-                f"the time budget of {plan.budget:g} s was spent before all controls and causes "
-                f"were tested; to continue, run the same command with --output {folder}"
+                f"the time budget{budget} was spent before all controls and causes were tested; "
+                f"to continue, run the same command with --output {folder}"
             )
             run.state.end_early("the time budget was spent (--budget)")
         return run.state.write()

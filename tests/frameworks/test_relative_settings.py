@@ -31,7 +31,7 @@ def test_values_are_computed_from_the_config() -> None:
 
 def test_an_unknown_value_gives_an_instruction_in_words() -> None:
     slime = lines("slime", {"sglang_mem_fraction_static": 0.05})
-    assert any(line.startswith("Halve --max-tokens-per-gpu (with ") for line in slime)
+    assert any(line.startswith("Halve --max-tokens-per-gpu (requires ") for line in slime)
     assert any(line.startswith("Lower --sglang-mem-fraction-static by 0.1") for line in slime)
     product = "Multiply gradient_accumulation_steps by the present per_device_train_batch_size."
     assert product in lines("trl", {})

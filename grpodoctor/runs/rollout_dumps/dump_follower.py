@@ -21,6 +21,7 @@ from grpodoctor.errors import RunError
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
 from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.frameworks.rollout_formats.registry import dump_format_of
+from grpodoctor.measure.returned_groups import RETURNED_GROUPS
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.runs.rollout_dumps.dumped_responses import DumpedResponses
@@ -286,7 +287,11 @@ class DumpFollower:
         if not any(file.form.evaluation_overwrites for file in files):
             return False
         was_evaluated = any(name.startswith(HELDOUT) for name in record.values)
-        figures = {name: scalar(reading) for name, reading in readings.items()}
+        figures = {
+            name: scalar(reading)
+            for name, reading in readings.items()
+            if name not in RETURNED_GROUPS  # a copy has others than the dump that it copies
+        }
         if not was_evaluated and figures != self._overwritten:
             self._overwritten = {}
             return False
