@@ -9,13 +9,13 @@ leaves the hidden accuracy of the final policy as it is does not count (`planted
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from planted_field import FAULTS as FIELD_FAULTS
-from planted_reports import Case
+from planted_reports import Case, graded
 from planted_unseen import Fault, on_learn_batch, on_samples, on_score
 
 from grpodoctor.trainer.model.lora import merged_copy
@@ -31,16 +31,6 @@ _CERTAIN = -0.05
 
 def _answer(text: str) -> str:
     return text.rpartition("#")[2].strip()
-
-
-def _graded(grade: Callable[[float, Any, str, int], float]) -> Fault:
-    """Replace each reward; the logged accuracy comes from another verifier, which stays right."""
-
-    def change(_: Any, rewards: Any, problems: Sequence[Any], texts: Sequence[str]) -> Any:
-        rows = zip(rewards.total, problems, texts, range(len(texts)), strict=True)
-        return replace(rewards, total=[grade(*row) for row in rows], components={})
-
-    return on_score(change)
 
 
 def _swapped_operands(_: float, problem: Any, text: str, __: int) -> float:
@@ -141,11 +131,11 @@ def _top_logprobs(_: Any, samples: Any) -> Any:
 
 
 FAULTS: dict[str, Fault] = {
-    "swapped_operands": _graded(_swapped_operands),
-    "exception_passes": _graded(_exception_passes),
+    "swapped_operands": graded(_swapped_operands),
+    "exception_passes": graded(_exception_passes),
     "one_worker_down": on_score(_one_worker_down),
-    "similar_text": _graded(_similar_text),
-    "early_punishment": _graded(_early_punishment),
+    "similar_text": graded(_similar_text),
+    "early_punishment": graded(_early_punishment),
     "only_flat_groups": on_learn_batch(_only_flat_groups),
     "only_truncated": on_learn_batch(_only_truncated),
     "only_certain": on_learn_batch(_only_certain),

@@ -43,7 +43,7 @@ class Case:
     """Step at which the bundled trainer is stopped and resumed; 0 does not stop it."""
 
 
-def _graded(grade: Callable[[float, Any, str, int], float]) -> Fault:
+def graded(grade: Callable[[float, Any, str, int], float]) -> Fault:
     """Replace each reward; the logged accuracy comes from another verifier, which stays right."""
 
     def change(_: Any, rewards: Any, problems: Sequence[Any], texts: Sequence[str]) -> Any:
@@ -214,13 +214,13 @@ def _packed(_: Any, samples: Samples) -> Samples:
 
 
 FAULTS: dict[str, Fault] = {
-    "unparsed": _graded(_unparsed),
-    "failed_calls": _graded(_failed_calls),
+    "unparsed": graded(_unparsed),
+    "failed_calls": graded(_failed_calls),
     "stale_prefix": _stale_prefix,
     "stale_server": _stale_server,
     "tool_output": _tool_output,
     "packed": on_samples(_packed),
-    "abstaining": _graded(_abstaining),
+    "abstaining": graded(_abstaining),
     "answer_in_prompt": _answer_in_prompt,
     "greedy_after_evaluation": _greedy_after_evaluation,
     "arrival_order": on_score(_arrival_order),

@@ -60,6 +60,20 @@ def compared(
         faulty.close()
 
 
+def offered_with_effect_of(
+    folder: Path, family: str, fault: str, edit: tuple[str, Any]
+) -> list[dict[str, Any]]:
+    """What an engine offers to try, after an edit had the effect of a fault and left no trace."""
+    engine = loaded(checkpoint(folder, family))
+    rows = responses(engine)
+    plain, edited, wanted = compared(engine, rows, [edit], folder, fault)
+    assert np.abs(wanted - plain).max() > 0.02
+    assert np.abs(wanted - edited).max() < 2e-4
+    assert np.array_equal(scores(engine, rows), plain)
+    offered: list[dict[str, Any]] = engine.what_ifs()
+    return offered
+
+
 CASES = [
     ("gemma3", f"rope_of_type:{LOCAL},{GLOBAL}", ("layer_rope_like", [LOCAL, GLOBAL])),
     ("olmo3", f"rope_of_type:{LOCAL},{GLOBAL}", ("layer_rope_like", [LOCAL, GLOBAL])),
@@ -131,15 +145,8 @@ CASES = [
 def test_an_edit_equals_a_fault_written_without_it(
     root: Path, family: str, fault: str, edit: tuple[str, Any]
 ) -> None:
-    folder = checkpoint(root / family, family)
-    engine = loaded(folder)
-    rows = responses(engine)
-    plain, edited, wanted = compared(engine, rows, [edit], folder, fault)
-    assert np.abs(wanted - plain).max() > 0.02
-    assert np.abs(wanted - edited).max() < 2e-4
-    listed = [[e["name"], value] for e in engine.what_ifs() for value in e["values"]]
-    assert list(edit) in listed
-    assert np.array_equal(scores(engine, rows), plain)
+    offered = offered_with_effect_of(root / family, family, fault, edit)
+    assert list(edit) in [[e["name"], value] for e in offered for value in e["values"]]
 
 
 THIRD_DRAW = [

@@ -8,7 +8,6 @@ import pytest
 
 from grpodoctor.frameworks.complete_config import framework_of_config
 from grpodoctor.frameworks.registry import configurable_framework_named
-from grpodoctor.frameworks.sampler_precision import PRINTED_QUANTIZATION
 from grpodoctor.frameworks.settings import framework_settings
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.engine import Engine
@@ -310,28 +309,6 @@ def test_a_usual_config_of_each_framework_raises_no_alarm(
     assert result.quiet, "no rule could look"
 
 
-QUANTIZATION: list[tuple[str, str]] = [
-    ("verl", f"{ROLLOUT}.quantization"),
-    ("verl", f"{ROLLOUT}.engine_kwargs.vllm.quantization"),
-    ("roll", "actor_infer.strategy_args.strategy_config.quantization"),
-    ("slime", "sglang_quantization"),
-    ("skyrl", "generator.inference_engine.engine_init_kwargs.quantization"),
-    ("prime-rl", "inference.vllm.quantization"),
-    ("nemo-rl", "policy.generation.vllm_cfg.precision"),
-    ("ms-swift", "vllm_quantization"),
-    ("areal", "sglang.quantization"),
-    *((name, PRINTED_QUANTIZATION) for name in ("verl", "openrlhf", "open-instruct", "areal")),
-]
-
-
-@pytest.mark.parametrize(("framework", "key"), QUANTIZATION)
-def test_a_quantized_sampler_is_known_from_its_setting(framework: str, key: str) -> None:
-    table = configurable_framework_named(framework).knobs
-    for value, is_quantized in (("fp8", True), ("awq", True), ("None", False), ("bfloat16", False)):
-        assert table.read_facts({key: value})["sampler_quantized"] is is_quantized
-    assert "sampler_quantized" not in table.read_facts({})
-
-
 def test_every_fact_is_read_by_a_rule_and_found_in_a_config() -> None:
     folders = (Path("grpodoctor/rules/config"), Path("grpodoctor/preflight/checks"))
     source = "".join(path.read_text() for each in folders for path in each.rglob("*.py"))
@@ -411,42 +388,6 @@ def test_the_printed_settings_of_a_fault_s_remedy_remove_it() -> None:
         config[line.key] = float(line.value)
     knobs = configurable_framework_named("verl").knobs.read(config)
     assert "CFG001" not in {finding.code for finding in lint("verl", config, knobs).findings}
-
-
-NEMO = "policy.automodel_cfg.lora_cfg"
-
-
-@pytest.mark.parametrize(
-    ("framework", "config", "rank"),
-    [
-        ("verl", {}, 0),
-        ("verl", {"actor_rollout_ref.model.lora_rank": 32}, 32),
-        ("verl", {"actor_rollout_ref.model.lora.rank": 16}, 16),
-        ("verl", {"actor_rollout_ref.model.lora_adapter_path": "adapters"}, None),
-        ("nemo-rl", {}, 0),
-        ("nemo-rl", {f"{NEMO}.enabled": False, f"{NEMO}.dim": 8}, 0),
-        ("nemo-rl", {f"{NEMO}.enabled": True, f"{NEMO}.dim": 8}, 8),
-        ("trl", {}, None),
-        ("trl", {"use_peft": False, "lora_r": 16}, 0),
-        ("trl", {"use_peft": True}, 16),
-        ("openrlhf", {}, 0),
-        ("skyrl", {}, 0),
-        ("slime", {}, 0),
-        ("areal", {"actor.lora_rank": 32}, 0),
-        ("areal", {"actor.use_lora": True}, 32),
-        ("prime-rl", {"trainer.model.lora.rank": 8}, 8),
-        ("prime-rl", {}, 0),
-        ("open-instruct", {}, 0),
-        ("ms-swift", {}, 8),
-        ("roll", {}, 0),
-        ("tinker-cookbook", {}, 32),
-    ],
-)
-def test_a_config_without_adapters_has_the_framework_s_default(
-    framework: str, config: dict[str, Setting], rank: int | None
-) -> None:
-    facts = configurable_framework_named(framework).knobs.read_facts(config)
-    assert facts.get("lora_rank") == rank
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,17 @@ from pathlib import Path
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.edits import (
-    UPDATE_EDITS,
     UPDATE_FORMAT,
     UPDATE_PART,
     EditFamily,
 )
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.checkpoint_edits import edits_of_checkpoints
+from grpodoctor.probe.attribution.search.checkpoint_edits import (
+    edits_of_checkpoints,
+    update_hypothesis,
+)
 from grpodoctor.probe.attribution.search.edit_search import Candidate
 from grpodoctor.probe.attribution.search.edit_trials import rounded_to
-from grpodoctor.probe.attribution.tensors import (
-    takes_other_weights,
-)
 from grpodoctor.probe.attribution.update_causes import (
     ARRIVED,
     coarse_update_in_words,
@@ -53,9 +52,7 @@ class PartialUpdate(Cause):
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """There is another checkpoint, and a learner that can compute with both."""
-        used = any(name in UPDATE_EDITS for name, _ in variant.setup.edits)
-        takes = not used and takes_other_weights(experiments, variant)
-        return Hypothesis(0.49) if takes else None
+        return update_hypothesis(experiments, variant, 0.49)
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis

@@ -12,18 +12,19 @@ from pathlib import Path
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.weights.partial_update import SPARSE
 from grpodoctor.probe.attribution.edits import (
-    UPDATE_EDITS,
     UPDATE_MOVED,
     UPDATE_SCALE,
     EditFamily,
 )
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.checkpoint_edits import edits_of_checkpoints
+from grpodoctor.probe.attribution.search.checkpoint_edits import (
+    edits_of_checkpoints,
+    update_hypothesis,
+)
 from grpodoctor.probe.attribution.search.edit_search import Candidate
 from grpodoctor.probe.attribution.search.random_part import is_random_part
 from grpodoctor.probe.attribution.tensors import (
     layer_of,
-    takes_other_weights,
 )
 from grpodoctor.probe.attribution.update_causes import (
     PARTS,
@@ -50,9 +51,7 @@ class WeightUpdate(Cause):
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """There is another checkpoint, and a learner that can compute with both."""
-        used = any(name in UPDATE_EDITS for name, _ in variant.setup.edits)
-        takes = not used and takes_other_weights(experiments, variant)
-        return Hypothesis(0.48) if takes else None
+        return update_hypothesis(experiments, variant, 0.48)
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
