@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from grpodoctor.errors import ConfigError
+from grpodoctor.support.suggestions import near_names
 
 _MOST_NAMED = 3
 
@@ -28,7 +29,10 @@ def usage_error(error: Any, command: str) -> ConfigError:
     if not hasattr(error, "possibilities"):
         message = error.format_message().rstrip(".")
         return ConfigError(f"{message[:1].lower()}{message[1:]}", remedy=remedy)
-    if possible := error.possibilities:
+    # click compares the dashes as well, so that it finds --verbose similar to --bogs
+    name = error.option_name.lstrip("-")
+    possible = [each for each in error.possibilities or () if near_names(name, [each.lstrip("-")])]
+    if possible:
         remedy = f"did you mean {' or '.join(possible[:_MOST_NAMED])}?"
     return ConfigError("no such option", where=error.option_name[:200], remedy=remedy)
 

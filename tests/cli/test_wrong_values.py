@@ -43,6 +43,7 @@ def test_a_value_of_another_option_names_that_option(arguments: str, remedy: str
     [
         ("check --fail-onn x", "no such option (--fail-onn); did you mean --fail-on?"),
         ("check --zzz x", "no such option (--zzz); see: grpodoctor check --help"),
+        ("check --bogs x", "no such option (--bogs); see: grpodoctor check --help"),
         ("check", "missing argument 'PATHS'; see: grpodoctor check --help"),
         ("check x --fail-on", "option '--fail-on' requires an argument; see: "),
         ("rule A B", "unexpected argument (B); see: grpodoctor rule --help"),
