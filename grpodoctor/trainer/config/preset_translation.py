@@ -93,6 +93,13 @@ _IN_WORDS = {
 }
 """Keys of the bundled trainer without a common name, for readers who use another framework."""
 
+_DETAILS = {
+    "overlong.kind": ("overlong.weight",),
+    "rollout.dynamic_sampling": ("rollout.refill", "rollout.variance_of"),
+}
+"""Keys of methods, with those that say how the method is done. A framework without the method is
+not asked about the details."""
+
 _SIZES = ("group_size", "max_length", "overlong_buffer", "prompts_per_batch")
 _BUFFER_SHARE = 0.2
 """Share of the length limit that DAPO (arXiv 2503.14476) punishes: 4,096 of 20,480 tokens."""
@@ -160,6 +167,9 @@ def translate(
     table = framework.knobs
     assigned = _assigned(preset, table)
     names = _names(assigned, table)
+    for method, details in _DETAILS.items():
+        if _is_refused(method, names, assigned, table):
+            assigned = {key: assigned[key] for key in assigned if key not in details}
     changes = {name: assigned[key] for key, name in names.items()}
     options = {name: assigned[key] for key, name in _OPTIONS.items() if key in assigned}
     in_force = _Consulted({**_sizes(run or {}), **options, **changes})
