@@ -150,7 +150,7 @@ def _pairs(model: nn.Module) -> list[tuple[nn.Parameter, nn.Parameter]]:
                 gate, up = (getattr(module, name, None) for name in names)
                 if not isinstance(gate, nn.Linear) or not isinstance(up, nn.Linear):
                     continue
-                kinds = ((gate.weight, up.weight), (gate.bias, up.bias))
+                kinds: Any = ((gate.weight, up.weight), (gate.bias, up.bias))
                 found += [
                     (one, other)
                     for one, other in kinds

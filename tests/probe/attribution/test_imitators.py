@@ -27,6 +27,10 @@ from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing, Sampling
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.results.results import NamedCause
+from tests.probe.attribution.cases import faulty, measured, plain
+from tests.probe.attribution.conftest import Directories
+from tests.probe.attribution.faulty import BOS
+from tests.probe.attribution.in_process import InProcess
 from tests.probe.attribution.scripted import (
     BFLOAT16,
     LEARNER,
@@ -43,7 +47,7 @@ from tests.probe.attribution.scripted import (
 )
 
 
-def named(runner: Scripted, case: Any, cause: str) -> NamedCause:
+def only(runner: Scripted, case: Any, cause: str) -> NamedCause:
     (found,) = [each for each in attribute(runner, case) if each.cause == cause]
     return found
 
@@ -62,7 +66,7 @@ def test_a_fault_of_the_kernel_of_one_precision(
         return noisy(logits_NV, fault if engine.engine == "vllm" else BFLOAT16, draws)
 
     runner = Scripted(tmp_path, logits, dtypes={"vllm": "bfloat16"})
-    found = named(runner, case_of(runner, VLLM, LEARNER), "precision")
+    found = only(runner, case_of(runner, VLLM, LEARNER), "precision")
     assert found.confidence == confidence, found
     assert ("rounding alone causes" in found.summary) is (confidence == "likely")
 
@@ -142,7 +146,7 @@ def test_a_factor_on_logits_is_named_with_the_temperature(
     learner = EngineSpec.of("transformers", str(tmp_path / "model"), {})
     runner = Scripted(tmp_path / "runner", hot)
     sampling = Sampling(samples=SAMPLES, max_tokens=TOKENS, temperature=asked)
-    found = named(runner, case_of(runner, VLLM, learner, sampling=sampling), "temperature")
+    found = only(runner, case_of(runner, VLLM, learner, sampling=sampling), "temperature")
     assert found.confidence == "proven"
     assert words in found.title
 
@@ -167,7 +171,7 @@ def test_an_older_quantized_checkpoint_is_not_proven_to_differ_by_its_format(
     runner = Scripted(tmp_path / "runner", logits)
     sampler = EngineSpec.of("vllm", str(tmp_path / "packed"), {})
     learner = EngineSpec.of("transformers", str(tmp_path / "plain"), {})
-    found = named(runner, case_of(runner, sampler, learner), "quantisation")
+    found = only(runner, case_of(runner, sampler, learner), "quantisation")
     assert found.confidence == confidence, found
     assert any("also older" in line for line in found.details) is (confidence == "likely")
 
@@ -228,6 +232,19 @@ def test_edits_that_leave_less_than_the_rounding_of_float32_are_rivals() -> None
     other = candidate(("norm_epsilon", "0.01"), 3e-3)
     assert rivals_of(best, [best, same]) == [same]
     assert rivals_of(best, [best, other]) == []
+
+
+def test_a_lost_first_token_is_not_proven_to_be_masked(at: Directories, tmp_path: Path) -> None:
+    """A token that begins every prompt, and that nothing sees, is the same as none."""
+    random = np.random.default_rng(4)
+    ids = [[BOS, *random.integers(7, 19, random.integers(5, 12)).tolist()] for _ in range(16)]
+    with InProcess(tmp_path / "runner", [{"ids": each} for each in ids]) as runner:
+        sampler = faulty(at.dense, "first_lost")
+        sampling = Sampling(samples=2, max_tokens=24)
+        found = attribute(runner, measured(runner, sampler, plain(at.dense), sampling))
+    (named,) = found
+    assert (named.cause, named.confidence) == ("prompt-ids", "proven"), found
+    assert named.title == "The sampler reads prompts without their first token, or masks it"
 
 
 def test_titles_name_both_of_two_mechanisms_with_one_effect() -> None:
