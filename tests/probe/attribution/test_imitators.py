@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
+from grpodoctor.probe.attribution.base import Hypothesis
 from grpodoctor.probe.attribution.causes.computation.prefix_caching import (
     _differ_from_as_long as differ_from_as_long,
 )
@@ -19,7 +21,10 @@ from grpodoctor.probe.attribution.causes.computation.what_if import rivals_of
 from grpodoctor.probe.attribution.causes.sampling.processors import (
     _deviation_under as deviation_under,
 )
+from grpodoctor.probe.attribution.causes.tokens.hidden_prompt import HiddenPrompt
+from grpodoctor.probe.attribution.causes.tokens.masked_tokens import MaskedTokens
 from grpodoctor.probe.attribution.computed_causes import cause_of
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.investigate import attribute
 from grpodoctor.probe.attribution.search.edit_search import Candidate
 from grpodoctor.probe.attribution.tokens import Tokens, of_columns
@@ -236,15 +241,27 @@ def test_edits_that_leave_less_than_the_rounding_of_float32_are_rivals() -> None
 
 def test_a_lost_first_token_is_not_proven_to_be_masked(at: Directories, tmp_path: Path) -> None:
     """A token that begins every prompt, and that nothing sees, is the same as none."""
+    model = shutil.copytree(at.dense, tmp_path / "model")
+    config = json.loads((model / "config.json").read_text()) | {"bos_token_id": BOS}
+    (model / "config.json").write_text(json.dumps(config))
     random = np.random.default_rng(4)
     ids = [[BOS, *random.integers(7, 19, random.integers(5, 12)).tolist()] for _ in range(16)]
     with InProcess(tmp_path / "runner", [{"ids": each} for each in ids]) as runner:
-        sampler = faulty(at.dense, "first_lost")
         sampling = Sampling(samples=2, max_tokens=24)
-        found = attribute(runner, measured(runner, sampler, plain(at.dense), sampling))
-    (named,) = found
-    assert (named.cause, named.confidence) == ("prompt-ids", "proven"), found
-    assert named.title == "The sampler reads prompts without their first token, or masks it"
+        case = measured(runner, faulty(model, "first_lost"), plain(model), sampling)
+        experiments = Experiments(runner, case)
+        masked = MaskedTokens().experiment(experiments, experiments.first(), Hypothesis(1.0))
+        prompt = HiddenPrompt().experiment(experiments, experiments.first(), Hypothesis(1.0))
+    assert masked is not None
+    assert prompt is not None
+    assert masked.after is not None
+    assert masked.after.gap < 1e-9
+    for result in (masked, prompt):
+        assert result.identity is not None
+        assert result.identity.id == "prompt-ids"
+        assert result.identity.title == (
+            "The sampler reads prompts without their first token, or masks it"
+        )
 
 
 def test_titles_name_both_of_two_mechanisms_with_one_effect() -> None:
