@@ -1,4 +1,4 @@
-"""Edits of fused projections, of rows of the vocabulary, and of tables of rotary positions."""
+"""Edits of fused projections, rows of the vocabulary, rotary tables and inputs of routers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,8 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
 from hf.what_if import weight_layout
 
+from tests.probe.plants.families import checkpoint
 from tests.probe.plants.set_checks import mostly_slow
-from tests.probes.test_what_if_layers import offered_with_effect_of
+from tests.probes.test_what_if_layers import loaded, offered_with_effect_of, responses, scores
 
 CASES: list[tuple[str, str, tuple[str, Any]]] = [
     ("cwm", "columns_of_first_rank", ("weight_layout", ["gate and up", "of the first of 2"])),
@@ -23,6 +25,7 @@ CASES: list[tuple[str, str, tuple[str, Any]]] = [
     ("glm4", "unrotated_from:32", ("rotation_limit", 32)),
     ("seed_oss", "unrotated_from:16", ("rotation_limit", 16)),
     ("internlm3", "rows_averaged:56", ("mean_rows", ["embeddings and head", 56])),
+    ("gemma4", "router_norm_twice", ("router_input", "normed by pre_feedforward_layernorm_2")),
     ("qwen3", "rows_averaged:48", ("mean_rows", ["embeddings and head", 48])),
 ]
 
@@ -34,6 +37,28 @@ def test_an_edit_equals_a_fault_written_without_it(
     offered = offered_with_effect_of(tmp_path / family, family, fault, edit)
     values = [value for each in offered if each["name"] == edit[0] for value in each["values"]]
     assert edit[1] in values
+
+
+def test_routers_read_what_a_norm_reads(tmp_path: Path) -> None:
+    engine = loaded(checkpoint(tmp_path / "qwen3_moe", "qwen3_moe"))
+    rows = responses(engine)
+    plain = scores(engine, rows)
+    with engine.altered([("router_input", "before post_attention_layernorm")]):
+        edited = scores(engine, rows)
+    for layer in engine._model.model.layers:
+        norm, gate = layer.post_attention_layernorm.forward, layer.mlp.gate.forward
+        kept: dict[str, Any] = {}
+
+        def noting(hidden: Any, norm: Any = norm, kept: Any = kept) -> Any:
+            kept["hidden"] = hidden
+            return norm(hidden)
+
+        def routing(hidden: Any, gate: Any = gate, kept: Any = kept) -> Any:
+            return gate(kept["hidden"].view_as(hidden))
+
+        layer.post_attention_layernorm.forward, layer.mlp.gate.forward = noting, routing
+    assert np.abs(scores(engine, rows) - edited).max() < 1e-5
+    assert np.abs(edited - plain).max() > 0.02
 
 
 class Layer(nn.Module):

@@ -80,6 +80,11 @@ STRUCTURE: dict[str, ComputedCause] = {
         "Scale the inputs of experts where the family does (apply_router_weight_on_input), and "
         "their outputs elsewhere; apply the weights once.",
     ),
+    "router_input": ComputedCause(
+        "router-input", "The {side} gives routers another input", "the input of routers {value}",
+        "Check which tensor the router reads: before or after the norm of its block, and whether "
+        "the router has a norm of its own, so that a normed input is normed twice.",
+    ),
     "router_scores": ComputedCause(
         "router-scoring", "The {side} scores experts with another function",
         "experts scored by a {value}",

@@ -111,6 +111,7 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "rotary_width": positions.rotary_width,
     "router_bias": router_choice.router_bias,
     "router_groups": routing.router_groups,
+    "router_input": router_choice.router_input,
     "router_place": routing.router_place,
     "router_precision": routing.router_precision,
     "router_scores": routing.router_scores,

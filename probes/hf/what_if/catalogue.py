@@ -25,6 +25,7 @@ from hf.what_if import (
     positions,
     rope_types,
     rotary_tables,
+    router_choice,
     routing,
     row_orders,
     sites,
@@ -45,8 +46,7 @@ _LIMITED = (0.001, 0.01, 0.1, 0.3, 1.0, 10.0)
 _UNLIMITED = 1e9
 """A limit that no activation reaches."""
 _SHARDS = (2, 4, 8, 16)
-_COARSE_WINDOWS = _WINDOWS[1::2]
-"""For the many groups of layers; the search refines them."""
+_COARSE_WINDOWS = _WINDOWS[1::2]  # for the many groups of layers; the search refines them
 _ADAPTER = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _PART_COUNTS = (2, 4, 8, 16, 32)
 _CAPS = (2.0, 5.0, 10.0, 20.0, 30.0, 50.0)
@@ -350,6 +350,7 @@ def _routing(model: Any) -> _Listed:
         forms = [f"{form}{part}" for form in _HALVES for part in ("", "/inputs")] + ["fp8", "int8"]
         yield "router_precision", forms, "choice"
         yield "router_place", routing.score_places(model), "choice"
+        yield "router_input", router_choice.router_inputs(model), "choice"
         yield "router_groups", ["best", "two"], "choice"
         yield "router_scores", ["softmax", "sigmoid"], "choice"
         forms = ["raw", "sum", "equal", "sigmoid", "softmax", "corrected"]
@@ -391,7 +392,6 @@ def _settings(model: Any) -> _Listed:
     for name, now in sorted(_limits_of(model).items()):
         multiples = [now * factor for factor in _FACTORS if 0 < now < math.inf]
         yield "setting", [[name, value] for value in (*_LIMITED, *multiples)], "number"
-
     for name, others in sorted(modules.function_names(model).items()):
         yield "function_name", [[name, other] for other in others], "choice"
 
