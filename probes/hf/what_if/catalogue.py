@@ -285,7 +285,7 @@ def _embedding_and_norms(model: Any) -> _Listed:
     yield "embedding_scale", (*_FACTORS, root, 1 / root), "number"
     yield "embedding_end", head_parameters.ends(model), "integer"
     for table in row_orders.tables(model):
-        yield "mean_rows", [[table, end] for end in head_parameters.ends(model)], "integer"
+        yield "mean_rows", [[table, end] for end in head_parameters.ends(model)[1::2]], "integer"
     if norms(model):
         yield "norm_epsilon", _EPSILONS, "number"
         yield "norm_offset", [1.0, -1.0], "choice"
