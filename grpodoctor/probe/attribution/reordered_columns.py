@@ -33,10 +33,14 @@ _MOST_RESPONSES = 512
 
 def reordered(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
     """Shifts, and only where no shift fits, other orders: a shift is an order, too."""
-    for words, shifts in _by_lengths(tokens):
-        moved_N = _moved_each(shifts, tokens.lengths_B, changed_N)
-        if _agrees(tokens, moved_N, other_N) and not _agrees(tokens, changed_N, other_N):
-            yield _shifted_by(tokens, shifts, words, changed_N, other_N)
+    if not _agrees(tokens, changed_N, other_N):
+        rules = [
+            _shifted_by(tokens, words, shifts, changed_N, other_N)
+            for words, shifts in _by_lengths(tokens)
+        ]
+        rules = [each for each in rules if _agrees(tokens, each.changed_N, other_N)]
+        if rules:
+            yield min(rules, key=lambda each: distance(each.changed_N, other_N))
             return
     parts, others = (by_response(tokens, column_N) for column_N in (changed_N, other_N))
     shifts = np.array([_best_shift(*each) for each in zip(parts, others, strict=True)])
@@ -90,16 +94,20 @@ def _by_lengths(tokens: Tokens) -> Iterator[tuple[str, Integers]]:
     """Shifts of each response that follow from lengths, in tokens.
 
     A batch is cut at one place: at the end of its shortest or longest prompt, or of its shortest or
-    longest sequence.
+    longest sequence. A batch has all rows, or some that follow each other.
     """
     prompts_B = tokens.prompt_lengths_B
     if prompts_B.size != tokens.lengths_B.size or not prompts_B.size:
         return
-    for what, sizes_B in (("prompt", prompts_B), ("sequence", prompts_B + tokens.lengths_B)):
-        for end, words in ((sizes_B.min(), "shortest"), (sizes_B.max(), "longest")):
-            shifts_B = sizes_B - int(end)
-            if shifts_B.any():
-                yield f"as if each {what} ended with the {words} one", shifts_B
+    for rows in (prompts_B.size, *(size for size in _BATCHES if size < prompts_B.size)):
+        starts = np.arange(0, prompts_B.size, rows)
+        of = "" if rows == prompts_B.size else f" of {rows} rows"
+        for what, sizes_B in (("prompt", prompts_B), ("sequence", prompts_B + tokens.lengths_B)):
+            for limit, words in ((np.minimum, "shortest"), (np.maximum, "longest")):
+                ends_B = np.repeat(limit.reduceat(sizes_B, starts), rows)[: sizes_B.size]
+                shifts_B = sizes_B - ends_B
+                if shifts_B.any():
+                    yield f"as if each {what} ended with the {words} one{of}", shifts_B
 
 
 def _agrees(tokens: Tokens, one_N: Floats, other_N: Floats) -> bool:
@@ -112,6 +120,7 @@ def _agrees(tokens: Tokens, one_N: Floats, other_N: Floats) -> bool:
     return bool(np.median(apart_N) < _SAME * spread)
 
 
+_BATCHES = (64, 32, 16, 8, 4, 2)
 _FEWEST = 0.3
 """Share of the tokens that a shift by lengths must leave."""
 _SAME = 0.1
@@ -120,7 +129,7 @@ both differ a little, and values of unrelated tokens differ by more than their s
 
 
 def _shifted_by(
-    tokens: Tokens, shifts: Integers, words: str, changed_N: Floats, other_N: Floats
+    tokens: Tokens, words: str, shifts: Integers, changed_N: Floats, other_N: Floats
 ) -> Recognized:
     made = ColumnMap(partial(_moved_each, shifts), needs_all=True)
     return changed(tokens, "off-by-one", f"shifted {words}", changed_N, other_N, made)

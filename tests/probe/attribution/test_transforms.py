@@ -331,20 +331,25 @@ def test_values_of_another_sample_are_no_replaced_tokens() -> None:
 
 @pytest.mark.parametrize("noise", [1e-6, 0.02])
 @pytest.mark.parametrize(
-    ("end", "words"),
-    [("shortest", "each prompt ended with the shortest one"), ("longest", "with the longest one")],
+    ("end", "rows", "words"),
+    [
+        ("shortest", RESPONSES, "each prompt ended with the shortest one:"),
+        ("longest", RESPONSES, "each prompt ended with the longest one:"),
+        ("shortest", 8, "each prompt ended with the shortest one of 8 rows"),
+    ],
 )
-def test_values_cut_at_one_place_of_a_batch(end: str, words: str, noise: float) -> None:
+def test_values_cut_at_one_place_of_a_batch(end: str, rows: int, words: str, noise: float) -> None:
     """Each response's values begin where the shortest, or the longest, prompt ends."""
     known = variant(noise=noise)
     random = np.random.default_rng(7)
     prompts_B = random.integers(6, 20, RESPONSES)
-    limit = prompts_B.min() if end == "shortest" else prompts_B.max()
+    of_batch = min if end == "shortest" else max
     parts = []
-    for part, prompt in zip(
-        np.split(known.tokens.learner_N, RESPONSES), prompts_B.tolist(), strict=True
-    ):
+    split = zip(np.split(known.tokens.learner_N, RESPONSES), prompts_B.tolist(), strict=True)
+    for row, (part, prompt) in enumerate(split):
         whole = np.concatenate([np.log(random.uniform(0.01, 1, prompt)), part, np.full(20, -0.5)])
+        first = row - row % rows
+        limit = of_batch(prompts_B[first : first + rows].tolist())
         parts.append(whole[limit : limit + LENGTH])
     tokens = replace(known.tokens, learner_N=np.concatenate(parts), prompt_lengths_B=prompts_B)
     found = Units().experiment(experiments=None, variant=replace(known, tokens=tokens),  # type: ignore[arg-type]
