@@ -267,6 +267,8 @@ def test_a_lost_first_token_is_not_proven_to_be_masked(at: Directories, tmp_path
 def test_titles_name_both_of_two_mechanisms_with_one_effect() -> None:
     values = cause_of(("kv_cache", json.dumps("values in int8"))).title
     assert "cache, or output of the projection" in values
+    rotary = cause_of(("site_scale", json.dumps(["^model.rotary_emb/out", 0.7])))
+    assert rotary.id == "rope-scaling"
     assert "adds nothing from" in cause_of(("output_scale", json.dumps(["mlp", 0.0]))).title
 
 
