@@ -203,6 +203,8 @@ NEW = (
     "unweighted_",
     "weight_layout",
     "position_limit",
+    "rotation_limit",
+    "mean_rows",
     "rolled_",
     "router_",
     "rope_precision",

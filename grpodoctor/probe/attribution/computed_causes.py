@@ -13,6 +13,7 @@ from grpodoctor.probe.attribution.edits import (
 )
 from grpodoctor.probe.attribution.operation_causes import cause_of_operation
 from grpodoctor.probe.attribution.site_causes import WIRED, cause_of_rank_part, cause_of_site
+from grpodoctor.probe.attribution.special_causes import cause_of_value
 from grpodoctor.probe.attribution.structure_causes import (
     STRUCTURE,
     VALUES_OR,
@@ -32,9 +33,10 @@ _BY_NAME: dict[str, ComputedCause] = {
     **UPDATE,
     **WIRED,
     "window": _cause(
-        "sliding-window", "The {side} uses another sliding window",
+        "sliding-window", "The {side} attends to a window of the last tokens only",
         "a sliding window of {value} tokens",
-        "Give both engines the same sliding_window, or disable it on both sides.",
+        "Give both engines the same sliding_window, or disable it on both sides. A key-value cache "
+        "that drops its oldest entries has the same effect.",
     ),
     "full_attention": _cause(
         "sliding-window", "The {side} ignores the sliding window", "full attention",
@@ -384,36 +386,13 @@ def cause_of(edit: Edit) -> ComputedCause:
         return cause_of_rank_part(str(value[0]), str(value[1]))
     if name == "operation":
         return cause_of_operation(str(value[0]), str(value[1]))
-    if name == "without_bias" and "correction_bias" in str(value):
-        return _ROUTER_BIAS
-    if name == "router_weights" and value == "corrected":
-        return _CORRECTED
-    if name == "weights_from" and re.search("norm|ln_", str(value[1])):
-        return _OTHER_NORM
-    if name == "without_norm" and re.search(r"(^|,)([qk]|query|key)_(layer)?norm", str(value)):
-        plain = _BY_NAME[name]
-        return ComputedCause("qk-norm", "The {side} skips the norms of queries and keys",
-                             plain.change, plain.remedy)  # fmt: skip
+    special = cause_of_value(name, value)
+    if special is not None:
+        return special
     known = _BY_NAME.get(name)
     return known or ComputedCause(
         name, f"The {{side}} differs in {name}", f"{name} {{value}}", _CHECK
     )
-
-
-_ROUTER_BIAS = _cause(
-    "router-bias", "The {side} ignores the bias of the routers' choice", "{value} set to zero",
-    "Check that the engine loads e_score_correction_bias and adds it before it chooses experts, "
-    "and that syncs include it: it is a buffer, no parameter.",
-)  # fmt: skip
-_CORRECTED = _cause(
-    "router-weights", "The {side} weights experts by corrected scores",
-    "experts weighted by scores with the bias of the choice",
-    "Use the correction bias to choose experts only; weight them by their uncorrected scores.",
-)  # fmt: skip
-_OTHER_NORM = _cause(
-    "norm-weights", "The {side} uses the weights of another norm", "{value}",
-    "Check the names of the norms in the conversion of the checkpoint.",
-)  # fmt: skip
 
 
 def _of_parameter(name: str, factor: float) -> ComputedCause:
@@ -471,8 +450,9 @@ def _of_part(block: str, factor: float) -> ComputedCause:
         )  # fmt: skip
     kind = "experts" if "expert" in part else "module"
     return ComputedCause(
-        f"missing-{kind}", f"The {{side}} skips {part}", "",
-        "Check that the engine's implementation of this model family computes this part.",
+        f"missing-{kind}", f"The {{side}} adds nothing from {part}", "",
+        "Check that the engine's implementation of this model family computes this part, and that "
+        "it loads all of its weights: zeros in one projection have the same effect.",
     )  # fmt: skip
 
 

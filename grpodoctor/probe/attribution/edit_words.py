@@ -79,6 +79,9 @@ _PAIRED: dict[str, Callable[[str], str]] = {
     "layer_rope_scaling": lambda kind: (
         f"positions divided by {{}} in layers with {kind.replace('_', ' ')}"
     ),
+    "mean_rows": lambda table: (
+        f"the rows of the {table} from token {{}} on at the mean of the others"
+    ),
     "layer_scale": lambda block: f"the output of {block_in_words(block)} times {{}}",
     "position_jump": jump_in_words,
     "parameter_scale": lambda name: f"{name} times {{}}",

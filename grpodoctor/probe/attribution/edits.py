@@ -22,7 +22,7 @@ _WITH_ATTRIBUTE = frozenset(
         "adapter_part", "bias_scale", "bounded_cache", "dry_penalty", "expert_scale", "expert_sum",
         "experts_from", "function_name", "input_rotation", "layer_from", "layer_pattern",
         "layer_rope_base", "layer_rope_like", "layer_rope_scaling", "layer_scale", "layer_window",
-        "lost_experts", "lost_part", "norm_place", "operation", "output_scale",
+        "lost_experts", "lost_part", "mean_rows", "norm_place", "operation", "output_scale",
         "parameter_scale",
         "part_frequency", "part_presence", "part_products", "part_repetition", "part_rounding",
         "position_jump", "recent_repetition", "residual_from", "row_order",

@@ -144,14 +144,14 @@ class Experiments:
     def _columns(self) -> tuple[Want, ...]:
         return (*_COLUMNS, *self._routes)
 
-    def columns(self, engine: EngineSpec, processing: Processing) -> Tokens:
-        """The part's tokens as another engine scores them, with the columns of signatures.
+    def columns(self, engine: EngineSpec, processing: Processing, edits: Edits = ()) -> Tokens:
+        """The part's tokens as an engine scores them with edits, with the columns of signatures.
 
         Raises:
             EngineError: if the engine cannot score.
             BudgetSpentError: if the time budget is used up.
         """
-        job = replace(self._job(Setup(engine, processing)), want=self._columns)
+        job = replace(self._job(Setup(engine, processing, edits=edits)), want=self._columns)
         (scored,) = self.runner.run(engine, [job])
         return Tokens.read(self.rollouts, scored)
 

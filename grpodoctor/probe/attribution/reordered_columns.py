@@ -33,6 +33,15 @@ _MOST_RESPONSES = 512
 
 def reordered(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
     """Shifts, and only where no shift fits, other orders: a shift is an order, too."""
+    if not _agrees(tokens, changed_N, other_N):
+        rules = [
+            _shifted_by(tokens, words, shifts, changed_N, other_N)
+            for words, shifts in _by_lengths(tokens)
+        ]
+        rules = [each for each in rules if _agrees(tokens, each.changed_N, other_N)]
+        if rules:
+            yield min(rules, key=lambda each: distance(each.changed_N, other_N))
+            return
     parts, others = (by_response(tokens, column_N) for column_N in (changed_N, other_N))
     shifts = np.array([_best_shift(*each) for each in zip(parts, others, strict=True)])
     shifts = _with_short(shifts, tokens.lengths_B)
@@ -79,6 +88,51 @@ def _in_order(order_B: Integers, padding: float, lengths_B: Integers, column_N: 
         kept = parts[row][:length]
         fitted[start : start + kept.size] = kept
     return fitted
+
+
+def _by_lengths(tokens: Tokens) -> Iterator[tuple[str, Integers]]:
+    """Shifts of each response that follow from lengths, in tokens.
+
+    A batch is cut at one place: at the end of its shortest or longest prompt, or of its shortest or
+    longest sequence. A batch has all rows, or some that follow each other.
+    """
+    prompts_B = tokens.prompt_lengths_B
+    if prompts_B.size != tokens.lengths_B.size or not prompts_B.size:
+        return
+    for rows in (prompts_B.size, *(size for size in _BATCHES if size < prompts_B.size)):
+        starts = np.arange(0, prompts_B.size, rows)
+        of = "" if rows == prompts_B.size else f" of {rows} rows"
+        for what, sizes_B in (("prompt", prompts_B), ("sequence", prompts_B + tokens.lengths_B)):
+            for limit, words in ((np.minimum, "shortest"), (np.maximum, "longest")):
+                ends_B = np.repeat(limit.reduceat(sizes_B, starts), rows)[: sizes_B.size]
+                shifts_B = sizes_B - ends_B
+                if shifts_B.any():
+                    yield f"as if each {what} ended with the {words} one{of}", shifts_B
+
+
+def _agrees(tokens: Tokens, one_N: Floats, other_N: Floats) -> bool:
+    """Whether the typical value of two columns is the same, and enough tokens have both."""
+    at_N = np.isfinite(one_N) & np.isfinite(other_N) & tokens.counted_N
+    if at_N.sum() < _FEWEST * tokens.counted_N.sum():
+        return False
+    apart_N = np.abs(one_N - other_N)[at_N]
+    spread = float(np.median(np.abs(other_N[at_N] - np.median(other_N[at_N]))))
+    return bool(np.median(apart_N) < _SAME * spread)
+
+
+_BATCHES = (64, 32, 16, 8, 4, 2)
+_FEWEST = 0.3
+"""Share of the tokens that a shift by lengths must leave."""
+_SAME = 0.1
+"""Largest typical distance of a column from itself, relative to its spread: next to another fault
+both differ a little, and values of unrelated tokens differ by more than their spread."""
+
+
+def _shifted_by(
+    tokens: Tokens, words: str, shifts: Integers, changed_N: Floats, other_N: Floats
+) -> Recognized:
+    made = ColumnMap(partial(_moved_each, shifts), needs_all=True)
+    return changed(tokens, "off-by-one", f"shifted {words}", changed_N, other_N, made)
 
 
 def _shifted(

@@ -133,12 +133,13 @@ def _of_weight(path: str, change: str, where: str) -> ComputedCause | None:
 
 
 def _scale_id(path: str) -> str:
+    last = path.rpartition(".")[2]
+    if re.search("rotary|rope", last):  # before the embeddings: it often is `rotary_emb`
+        return "rope-scaling"
     if path.startswith("^"):
-        last = path.rpartition(".")[2]
         if re.search("pos|wpe", last):
             return "position-embedding"
         return "embedding-scale" if re.search("emb|wte", last) else "logit-scale"
-    last = path.rpartition(".")[2]
     if re.search(_QUERIES, last):
         return "attention-scale"
     return "residual-scale" if re.search(_SUMMED, last) else "tensor-scale"

@@ -80,6 +80,11 @@ STRUCTURE: dict[str, ComputedCause] = {
         "Scale the inputs of experts where the family does (apply_router_weight_on_input), and "
         "their outputs elsewhere; apply the weights once.",
     ),
+    "router_input": ComputedCause(
+        "router-input", "The {side} gives routers another input", "the input of routers {value}",
+        "Check which tensor the router reads: before or after the norm of its block, and whether "
+        "the router has a norm of its own, so that a normed input is normed twice.",
+    ),
     "router_scores": ComputedCause(
         "router-scoring", "The {side} scores experts with another function",
         "experts scored by a {value}",
@@ -159,6 +164,17 @@ STRUCTURE: dict[str, ComputedCause] = {
         "Check how embeddings are divided among ranks if their number is no multiple of the ranks, "
         "and which rows a resized vocabulary initializes; often these are the chat template's "
         "tokens.",
+    ),
+    "mean_rows": ComputedCause(
+        "embedding-rows", "The {side} has the mean of all rows in place of those of some tokens",
+        "{value}",
+        "Check the sync of rows that a resized vocabulary adds (embeddings and output head): they "
+        "begin at the mean of the others, and the trained ones must replace them.",
+    ),
+    "rotation_limit": ComputedCause(
+        "position-ids", "The {side} does not rotate positions after a limit",
+        "no rotation from position {value} on",
+        "Make the table of rotary sines and cosines as long as the context.",
     ),
     "part_rounding": ComputedCause(
         "quantisation", "The {side}'s weights of one kind of part are quantized", "{value}",
@@ -305,6 +321,13 @@ def layout_in_words(name: str, form: str) -> str:
         return f"the rows of {what} {form} ranks as a whole, not each part by itself"
     if " permuted for " in form:
         return f"the rows of {form} heads"
+    if form.startswith("of the first of "):
+        what = "queries, keys and values" if name == "qkv" else name
+        return f"the rows of {what} {form} ranks on each of them"
+    how, found, size = form.partition(" blocks of ")
+    if found:
+        stored, read = ("in turn", "as halves") if how == "in" else ("as halves", "in turn")
+        return f"rows of {name} stored {stored} by blocks of {size} and read {read}"
     part, found, layout = form.partition(" in ")
     if found and layout in ("pairs", "halves"):
         of = f"{part} of queries and keys" if part in ("weights", "biases") else part

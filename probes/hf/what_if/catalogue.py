@@ -24,6 +24,8 @@ from hf.what_if import (
     parts,
     positions,
     rope_types,
+    rotary_tables,
+    router_choice,
     routing,
     row_orders,
     sites,
@@ -33,7 +35,6 @@ from hf.what_if import (
 from hf.what_if.attention import CACHED
 from hf.what_if.modules import activations, biases, layers, norms, owners_of
 from hf.what_if.numerics import owned_weights
-from hf.what_if.positions import rotary_modules
 
 _FACTORS = (0.25, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 4.0)
 _WINDOWS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -45,8 +46,7 @@ _LIMITED = (0.001, 0.01, 0.1, 0.3, 1.0, 10.0)
 _UNLIMITED = 1e9
 """A limit that no activation reaches."""
 _SHARDS = (2, 4, 8, 16)
-_COARSE_WINDOWS = _WINDOWS[1::2]
-"""For the many groups of layers; the search refines them."""
+_COARSE_WINDOWS = _WINDOWS[1::2]  # for the many groups of layers; the search refines them
 _ADAPTER = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _PART_COUNTS = (2, 4, 8, 16, 32)
 _CAPS = (2.0, 5.0, 10.0, 20.0, 30.0, 50.0)
@@ -230,7 +230,7 @@ def _positions(model: Any) -> _Listed:
     limit = int(getattr(model.config.get_text_config(), "max_position_embeddings", 0) or 8192)
     for far in ("again", "1", "-1"):
         yield "position_jump", [[far, place] for place in _JUMPS if place < limit], "integer"
-    if not rotary_modules(model):
+    if not positions.rotary_modules(model):
         yield "position_start", [-2, -1, 1, 2, 3, 4], "choice"
         layouts = ["interleaved", "halves"] if positions.rotations(model) else []
         yield "rope_layout", layouts, "choice"
@@ -238,12 +238,13 @@ def _positions(model: Any) -> _Listed:
     yield "rope_base", _BASES, "number"
     yield "rope_scaling", _SCALINGS, "number"
     yield "rope_off", [True], "choice"
-    for part in positions.ROTATED_BY:
+    for part in rotary_tables.ROTATED_BY:
         yield "rope_part", [[part, factor] for factor in _PART_FACTORS], "number"
     yield "rope_share", [0.25, 0.5, 0.75, -1.0], "choice"
     forms = [form + part for form in _HALVES for part in ("", "/frequencies")]
     yield "rope_precision", forms, "choice"
-    yield "position_limit", [far for far in _WINDOWS if far < limit], "integer"
+    for name in ("position_limit", "rotation_limit"):
+        yield name, [far for far in _WINDOWS if far < limit], "integer"
     for kind in positions.amplitude_kinds(model):
         yield "rope_amplitude", [[kind, factor] for factor in _AMPLITUDES], "number"
     yield "qk_norm_order", ["after", "before"] if positions.qk_norms(model) else [], "choice"
@@ -262,7 +263,7 @@ def _positions(model: Any) -> _Listed:
 
 def _rotary_widths(model: Any) -> list[int]:
     """Numbers of rotated dimensions other than the model's."""
-    now = 2 * getattr(*rotary_modules(model)[0]).numel()
+    now = 2 * getattr(*positions.rotary_modules(model)[0]).numel()
     sizes = [getattr(module, "head_dim", None) for module in model.modules()]
     most = max((size for size in sizes if isinstance(size, int)), default=now)
     return [width for width in (now // 4, now // 2, 2 * now, 4 * now) if 2 <= width <= most]
@@ -283,6 +284,8 @@ def _embedding_and_norms(model: Any) -> _Listed:
     root = model.config.get_text_config().hidden_size ** 0.5
     yield "embedding_scale", (*_FACTORS, root, 1 / root), "number"
     yield "embedding_end", head_parameters.ends(model), "integer"
+    for table in row_orders.tables(model):
+        yield "mean_rows", [[table, end] for end in head_parameters.ends(model)[1::2]], "integer"
     if norms(model):
         yield "norm_epsilon", _EPSILONS, "number"
         yield "norm_offset", [1.0, -1.0], "choice"
@@ -347,6 +350,7 @@ def _routing(model: Any) -> _Listed:
         forms = [f"{form}{part}" for form in _HALVES for part in ("", "/inputs")] + ["fp8", "int8"]
         yield "router_precision", forms, "choice"
         yield "router_place", routing.score_places(model), "choice"
+        yield "router_input", router_choice.router_inputs(model), "choice"
         yield "router_groups", ["best", "two"], "choice"
         yield "router_scores", ["softmax", "sigmoid"], "choice"
         forms = ["raw", "sum", "equal", "sigmoid", "softmax", "corrected"]
@@ -388,7 +392,6 @@ def _settings(model: Any) -> _Listed:
     for name, now in sorted(_limits_of(model).items()):
         multiples = [now * factor for factor in _FACTORS if 0 < now < math.inf]
         yield "setting", [[name, value] for value in (*_LIMITED, *multiples)], "number"
-
     for name, others in sorted(modules.function_names(model).items()):
         yield "function_name", [[name, other] for other in others], "choice"
 

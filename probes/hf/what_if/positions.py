@@ -82,28 +82,6 @@ def rope_precision(model: nn.Module, value: Any) -> Iterator[None]:
         yield
 
 
-ROTATED_BY = ("cosines", "sines")
-"""The two tables of rotary positions, in the order in which modules return them."""
-
-
-@contextmanager
-def rope_part(model: nn.Module, value: Any) -> Iterator[None]:
-    """A factor on sines or on cosines alone, `["sines", 0.0]`."""
-    part, factor = str(value[0]), float(value[1])
-    factors = [factor if name == part else 1.0 for name in ROTATED_BY]
-
-    def scaled(_module: nn.Module, _inputs: Any, output: Any) -> Any:
-        if isinstance(output, Tensor):  # complex numbers, as in Llama 4 and DeepSeek-V2
-            return torch.complex(output.real * factors[0], output.imag * factors[1])
-        return tuple(one * by for one, by in zip(output, factors, strict=True))
-
-    modules = {id(module): module for module, _ in rotary_modules(model)}.values()
-    if not modules or part not in ROTATED_BY:
-        raise InapplicableError(f"this model has no {part} of rotary positions")
-    with until_end([module.register_forward_hook(scaled) for module in modules]):
-        yield
-
-
 QK_NORMS = (
     ("q_norm", "k_norm"), ("q_layernorm", "k_layernorm"), ("query_layernorm", "key_layernorm"),
 )  # fmt: skip

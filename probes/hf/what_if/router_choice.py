@@ -1,4 +1,4 @@
-"""Edits of the experts that routers choose: those of other tokens, or under another bias.
+"""Edits of the experts that routers choose: of other tokens, or with another bias or input.
 
 Shape suffixes: B rows, L positions, N tokens of a pass, E experts, K experts per token.
 """
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from hf.hooks import until_end
 from hf.routers import Routers
+from hf.what_if.modules import layers, norms
 from hf.what_if.routing import SCORES, name_of_scores, vectors_of
 
 _PARTS = 3
@@ -116,6 +117,70 @@ def router_bias(model: Any, value: Any) -> Iterator[None]:
     finally:
         for bias, data in kept:
             bias.data = data
+
+
+_NORMED, _BEFORE = "normed by ", "before "
+
+
+def router_inputs(model: Any) -> list[str]:
+    """Other inputs of routers: normed by a norm of their layer, or as that norm reads it."""
+    names: dict[str, None] = {}
+    for layer, _ in _layers_with_routers(model):
+        names |= dict.fromkeys(_norms_of(layer))
+    return [f"{how}{name}" for how in (_NORMED, _BEFORE) for name in names]
+
+
+@contextmanager
+def router_input(model: Any, value: Any) -> Iterator[None]:
+    """Routers read another input: `normed by NAME`, or `before NAME`, what this norm reads."""
+    form = str(value)
+    name = form.removeprefix(_NORMED).removeprefix(_BEFORE)
+    handles: list[Any] = []
+    for layer, routers in _layers_with_routers(model):
+        norm = _norms_of(layer).get(name)
+        if norm is None:
+            continue
+        read: list[Tensor] = []
+        if form.startswith(_BEFORE):
+            handles.append(norm.register_forward_pre_hook(partial(_kept, read)))
+        for router in routers:
+            hook = _normed_by(norm) if form.startswith(_NORMED) else partial(_taken, read)
+            handles.append(router.register_forward_pre_hook(hook))
+    if not handles:
+        raise InapplicableError(f"no layer with routers has a norm {name}")
+    with until_end(handles):
+        yield
+
+
+def _kept(read: list[Tensor], _norm: nn.Module, inputs: Any) -> None:
+    read[:] = [inputs[0]]
+
+
+def _taken(read: list[Tensor], _router: nn.Module, inputs: Any) -> Any:
+    if not read or read[0].numel() != inputs[0].numel():
+        raise InapplicableError("the norm does not run before the routers")
+    return (read.pop().reshape(inputs[0].shape), *inputs[1:])
+
+
+def _normed_by(norm: nn.Module) -> Any:
+    forward = norm.forward  # not the module itself: other edits hook that
+    return lambda _router, inputs: (forward(inputs[0]), *inputs[1:])
+
+
+def _layers_with_routers(model: Any) -> list[tuple[nn.Module, list[nn.Module]]]:
+    """Layers, each with its routers."""
+    routers = {id(each): each for each in Routers(model).modules}
+    found = []
+    for layer in layers(model):
+        own = [routers[id(module)] for module in layer.modules() if id(module) in routers]
+        if own:
+            found.append((layer, own))
+    return found
+
+
+def _norms_of(layer: nn.Module) -> dict[str, nn.Module]:
+    """The norms of a layer that are in none of its blocks."""
+    return {name: module for name, module in norms(layer) if "." not in name}
 
 
 def _routers_of(model: Any) -> list[nn.Module]:

@@ -1,4 +1,4 @@
-"""Edits of the order of tokens in the embeddings or in the output head."""
+"""Edits of the rows of tokens in the embeddings or in the output head."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from contract import InapplicableError
 from torch import Tensor
 
@@ -41,11 +42,6 @@ def row_order(model: Any, value: Any) -> Iterator[None]:
     number, count = map(int, part.split("/"))
     if order not in _ORDERS:
         raise InapplicableError(f"there is no order {order!r}")
-    weights = {
-        EMBEDDINGS: [model.get_input_embeddings().weight],
-        HEAD: [getattr(model.get_output_embeddings(), "weight", None)],
-    }
-    chosen = weights.get(str(table)) or [*weights[EMBEDDINGS], *weights[HEAD]]
 
     def moved(weight: Tensor) -> Tensor:
         size = weight.shape[0] // count
@@ -62,5 +58,32 @@ def row_order(model: Any, value: Any) -> Iterator[None]:
         changed[first:last] = orders[order]()
         return changed
 
-    with replaced([weight for weight in chosen if weight is not None], moved):
+    with replaced(_weights(model, str(table)), moved):
         yield
+
+
+@contextmanager
+def mean_rows(model: Any, value: Any) -> Iterator[None]:
+    """Rows from a token on are the mean of the others, `["embeddings", 56]`.
+
+    So are the rows of added tokens in tables that are resized, if nothing trains or loads them.
+    """
+    table, end = str(value[0]), int(value[1])
+
+    def averaged(weight: Tensor) -> Tensor:
+        if not 0 < end < weight.shape[0]:
+            raise InapplicableError(f"this model has no rows before and after {end}")
+        return torch.cat([weight[:end], weight[:end].mean(0).expand(weight.shape[0] - end, -1)])
+
+    with replaced(_weights(model, table), averaged):
+        yield
+
+
+def _weights(model: Any, table: str) -> list[Any]:
+    """The tables of a name, once each."""
+    weights = {
+        EMBEDDINGS: [model.get_input_embeddings().weight],
+        HEAD: [getattr(model.get_output_embeddings(), "weight", None)],
+    }
+    chosen = weights.get(table) or [*weights[EMBEDDINGS], *weights[HEAD]]
+    return list({id(each): each for each in chosen if each is not None}.values())

@@ -2,7 +2,9 @@
 
 Gate and up projection are stored one after the other, or row by row in turn. Queries, keys and
 values are stored as three blocks, or as groups of queries with one head of keys and values. Tensor
-parallelism splits each part of a fused projection among ranks; a split of the whole mixes parts.
+parallelism splits each part of a fused projection among ranks; a split of the whole mixes parts,
+and a rank without its own number has the part of the first rank. Engines fuse projections that a
+checkpoint stores separately, so the same orders concern both.
 Conversions between the two layouts of rotary positions permute the rows of each head, so they need
 the right number of heads.
 """
@@ -24,14 +26,25 @@ GATE_UP = re.compile(r"(gate_up|gate_and_up|up_gate|input_linear|w13|wi|fc1_glu)
 _RANKS = (2, 4, 8)
 _SPLIT, _PERMUTED = "split among ", " permuted for "
 _SPLITS = tuple(f"{_SPLIT}{ranks}" for ranks in _RANKS)
-_FORMS = ("in turn", "halves", "swapped", *_SPLITS)
+_FIRST = "of the first of "
+_FIRSTS = tuple(f"{_FIRST}{ranks}" for ranks in _RANKS)
+"""Each of so many ranks has the part of the first one."""
+_BLOCKS = tuple(
+    f"{how} blocks of {size}" for size in (8, 16, 32, 64, 128) for how in ("in", "from")
+)
+"""Rows of gate and up in turn by blocks, as kernels read them; or undone, where none should be."""
+_FUSED_FORMS = (*_SPLITS, *_FIRSTS, *_BLOCKS)
+_FORMS = ("in turn", "halves", "swapped", *_FUSED_FORMS)
 _PAIRED = tuple(
     f"{part} in {layout}"
     for part in ("weights", "biases", "queries", "keys")
     for layout in ("pairs", "halves")
 )
 """The rows of each head for rotated pairs or halves: a conversion forgets a part, or is undone."""
-_QKV_FORMS = ("groups", "blocks", *_SPLITS)
+_QKV_FORMS = ("groups", "blocks", *_SPLITS, *_FIRSTS)
+GATE_AND_UP = "gate and up"
+"""The name of separate projections that engines fuse."""
+_GATES = (("gate_proj", "up_proj"), ("w1", "w3"))
 _SEPARATE = (("q_proj", "k_proj", "v_proj"), ("wq", "wk", "wv"), ("query", "key", "value"))
 _FUSED = (("qkv_proj",), ("query_key_value",), ("Wqkv",), ("c_attn",))
 _PROJECTIONS: tuple[tuple[str, ...], ...] = (*_SEPARATE, *_FUSED)
@@ -39,7 +52,16 @@ _PROJECTIONS: tuple[tuple[str, ...], ...] = (*_SEPARATE, *_FUSED)
 
 def layouts(model: nn.Module) -> list[list[str]]:
     """Pairs of a projection and another order of its rows."""
-    found = [[name, form] for name in _gate_ups(model) for form in _FORMS]
+    found = [
+        [name, form]
+        for name, count in _gate_ups(model).items()
+        for form in _FORMS
+        if _fits(count, form)
+    ]
+    if pairs := _pairs(model):
+        count = 2 * len(pairs[0][0])
+        forms = ("in turn", "halves", *_FUSED_FORMS)
+        found += [[GATE_AND_UP, form] for form in forms if _fits(count, form)]
     if _attentions(model):
         biased = any(len(kinds) > 1 for kinds in _attentions(model))
         paired = [form for form in _PAIRED if biased or not form.startswith(("weights", "biases"))]
@@ -58,6 +80,8 @@ def weight_layout(model: nn.Module, value: Any) -> Iterator[None]:
     name, form = map(str, value)
     if name == "in_proj_qkv":
         changed = _linear_qkv(model, form)
+    elif name == GATE_AND_UP:
+        changed = _gate_and_up(model, form)
     else:
         changed = _qkv(model, form) if name == "qkv" else _gate_up(model, name, form)
     if not changed:
@@ -82,8 +106,23 @@ def _parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
             yield re.sub(r"\.(weight|bias)$", "", path).rpartition(".")[2], weight
 
 
-def _gate_ups(model: nn.Module) -> list[str]:
-    return list(dict.fromkeys(name for name, _ in _parameters(model) if GATE_UP.search(name)))
+def _gate_ups(model: Any) -> dict[str, int]:
+    """Fused projections of gate and up, with the rows of both."""
+    width = model.config.get_text_config().hidden_size
+    return {
+        name: weight.shape[rows_of(weight, width)]
+        for name, weight in _parameters(model)
+        if GATE_UP.search(name) and weight.ndim > 1
+    }
+
+
+def _fits(rows: int, form: str) -> bool:
+    """Whether so many rows have such an order."""
+    try:
+        _order_of_halves(rows, form)
+    except InapplicableError:
+        return False
+    return True
 
 
 def _gate_up(model: Any, name: str, form: str) -> _Changed:
@@ -102,19 +141,63 @@ def rows_of(weight: Tensor, hidden: int) -> int:
     return -1 if weight.shape[-2] == hidden != weight.shape[-1] else -2
 
 
+def _pairs(model: nn.Module) -> list[tuple[nn.Parameter, nn.Parameter]]:
+    """The weights, and the biases, of separate gate and up projections."""
+    found = []
+    for layer in layers(model):
+        for module in layer.modules():
+            for names in _GATES:
+                gate, up = (getattr(module, name, None) for name in names)
+                if not isinstance(gate, nn.Linear) or not isinstance(up, nn.Linear):
+                    continue
+                kinds: Any = ((gate.weight, up.weight), (gate.bias, up.bias))
+                found += [
+                    (one, other)
+                    for one, other in kinds
+                    if one is not None and other is not None and one.shape == other.shape
+                ]
+    return found
+
+
+def _gate_and_up(model: nn.Module, form: str) -> _Changed:
+    changed: _Changed = []
+    for gate, up in _pairs(model):
+        rows = _halves(torch.cat([gate.data, up.data]), form, 0)
+        changed += zip((gate, up), rows.chunk(2), strict=True)
+    return changed
+
+
 def _halves(data: Tensor, form: str, at: int) -> Tensor:
-    if data.shape[at] % 2:
+    order = _order_of_halves(data.shape[at], form)
+    return data.index_select(at, order.to(data.device)).contiguous()
+
+
+def _order_of_halves(count: int, form: str) -> Tensor:
+    """Places of the rows of two halves that are read in another order."""
+    if count % 2:
         raise InapplicableError("a fused projection has an odd number of rows")
-    rows = data.movedim(at, 0)
-    if form == "in turn":
-        rows = rows.reshape(2, -1, *rows.shape[1:]).transpose(0, 1).flatten(0, 1)
-    elif form == "halves":
-        rows = rows.reshape(-1, 2, *rows.shape[1:]).transpose(0, 1).flatten(0, 1)
-    elif form.startswith(_SPLIT):
-        rows = rows[_split([len(rows) // 2] * 2, form).to(rows.device)]
-    else:
-        rows = rows.roll(len(rows) // 2, 0)
-    return rows.movedim(0, at).contiguous()
+    places = torch.arange(count)
+    if form.startswith(_SPLIT):
+        return _split([count // 2] * 2, form)
+    if form.startswith(_FIRST):
+        return _of_first([count // 2] * 2, form)
+    if form == "swapped":
+        return places.roll(count // 2)
+    how, _, size = form.replace("in turn", "in blocks of 1").rpartition(" ")
+    width = int(size) if size.isdigit() else 1
+    if (count // 2) % width or width >= count // 2:
+        raise InapplicableError(f"the rows of a half do not divide into blocks of {width}")
+    shape = (2, -1, width) if how.startswith("in ") else (-1, 2, width)
+    return places.view(shape).transpose(0, 1).flatten()
+
+
+def _of_first(sizes: Sequence[int], form: str) -> Tensor:
+    """Places of the rows of some parts, if each rank has those of the first rank."""
+    ranks = int(form.removeprefix(_FIRST))
+    if any(size % ranks for size in sizes):
+        raise InapplicableError(f"a part of a fused projection does not divide by {ranks}")
+    parts = torch.split(torch.arange(sum(sizes)), list(sizes))
+    return torch.cat([part[: len(part) // ranks].repeat(ranks) for part in parts])
 
 
 def _attentions(model: nn.Module) -> list[list[list[nn.Parameter]]]:
@@ -154,6 +237,8 @@ def _order(rows: int, queries: int, pairs: int, form: str) -> Tensor:
     sizes = [queries * size, pairs * size, pairs * size]
     if form.startswith(_SPLIT):
         return _split(sizes, form)
+    if form.startswith(_FIRST):
+        return _of_first(sizes, form)
     if _PERMUTED in form:
         return _permuted(sizes, (queries, pairs), form)
     if form in _PAIRED:

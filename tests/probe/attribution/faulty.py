@@ -28,6 +28,8 @@ PROMPTS = {
 }
 """The prompt that the faulty sampler actually reads."""
 BOS = 2
+OTHER_END = 6
+"""The token that also ends responses under `other_end`."""
 SUBSET = 7
 """One prompt in so many is off under `subset`."""
 
@@ -42,8 +44,8 @@ class Faulty:
         told = self._engine.describe() | {"name": "faulty"}
         if self._fault == "raw":
             told["logprobs"] = "raw"
-        if self._fault == "other_end":
-            told["end_ids"] = [*told["end_ids"], 5]
+        if self._fault in ("other_end", "end_besides"):
+            told["end_ids"] = [*told["end_ids"], OTHER_END]
         return told
 
     def tokenise(self, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
@@ -68,6 +70,8 @@ class Faulty:
             each.prompt_ids = prompts[each.prompt]
         if self._fault == "end_dropped":
             drawn = [_without_end(each) for each in drawn]
+        if self._fault == "other_end":
+            drawn = [_ended_early(each) for each in drawn]
         if self._fault in ("speculative", "raw"):  # reported from another distribution than sampled
             told = Processing() if self._fault == "raw" else _processing(sampling)
             drawn = self._engine.score(drawn, told, want)
@@ -106,7 +110,13 @@ class Faulty:
             logprobs_N[-1] = -4.0
         return logprobs_N
 
-    _other_end = _end
+    @staticmethod
+    def _other_end(response: Response, logprobs_N: Any, *_: Any) -> Any:
+        if response.response_ids[-1] == OTHER_END:
+            logprobs_N[-1] = -4.0
+        return logprobs_N
+
+    _end_besides = _end
 
     @staticmethod
     def _end_lost(response: Response, logprobs_N: Any, *_: Any) -> Any:
@@ -143,6 +153,20 @@ def _without_end(response: Response) -> Response:
         logprobs=list(response.logprobs or ())[:-1],
         ended=False,
         extras={name: values[:-1] for name, values in response.extras.items()},
+    )
+
+
+def _ended_early(response: Response) -> Response:
+    """Ended by the first token that only this engine takes for an end."""
+    if OTHER_END not in response.response_ids:
+        return response
+    count = response.response_ids.index(OTHER_END) + 1
+    return replace(
+        response,
+        response_ids=response.response_ids[:count],
+        logprobs=list(response.logprobs or ())[:count],
+        ended=True,
+        extras={name: values[:count] for name, values in response.extras.items()},
     )
 
 

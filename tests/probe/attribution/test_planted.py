@@ -146,13 +146,14 @@ def test_dropped_end_tokens(at: Directories, asked: Investigate) -> None:
     assert "stop before the limit without an end token" in only(found, "eos-handling").summary
 
 
-@pytest.mark.parametrize("fault", sampled(["other_end", "end"], {"other_end"}))
+@pytest.mark.parametrize("fault", sampled(["other_end", "end_besides", "end"], {"end_besides"}))
 def test_end_tokens_with_wrong_scores(at: Directories, asked: Investigate, fault: str) -> None:
+    """Left out, the gap is gone either way. It is proven if it is at tokens that end responses on
+    one side only: at an end token of both, a bias of the sampler causes the same gap."""
     _, found = asked(faulty(at.dense, fault), plain(at.dense))
     named = only(found, "eos-handling")
-    # Left out, the gap is gone either way; that their ids differ is what proves the reason.
     assert named.confidence == ("proven" if fault == "other_end" else "likely")
-    assert any(line.startswith("end ids") for line in named.details) == (fault == "other_end")
+    assert any(line.startswith("end ids") for line in named.details) == (fault != "end")
 
 
 @pytest.mark.slow

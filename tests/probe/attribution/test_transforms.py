@@ -327,3 +327,48 @@ def test_values_of_another_sample_are_no_replaced_tokens() -> None:
         likeliest_logprob_NM=listed_NM,
     )
     assert replaced_ids(tokens) is None
+
+
+@pytest.mark.parametrize("noise", [1e-6, 0.02])
+@pytest.mark.parametrize(
+    ("end", "rows", "words"),
+    [
+        ("shortest", RESPONSES, "each prompt ended with the shortest one:"),
+        ("longest", RESPONSES, "each prompt ended with the longest one:"),
+        ("shortest", 8, "each prompt ended with the shortest one of 8 rows"),
+    ],
+)
+def test_values_cut_at_one_place_of_a_batch(end: str, rows: int, words: str, noise: float) -> None:
+    """Each response's values begin where the shortest, or the longest, prompt ends."""
+    known = variant(noise=noise)
+    random = np.random.default_rng(7)
+    prompts_B = random.integers(6, 20, RESPONSES)
+    of_batch = min if end == "shortest" else max
+    parts = []
+    split = zip(np.split(known.tokens.learner_N, RESPONSES), prompts_B.tolist(), strict=True)
+    for row, (part, prompt) in enumerate(split):
+        whole = np.concatenate([np.log(random.uniform(0.01, 1, prompt)), part, np.full(20, -0.5)])
+        first = row - row % rows
+        limit = of_batch(prompts_B[first : first + rows].tolist())
+        parts.append(whole[limit : limit + LENGTH])
+    tokens = replace(known.tokens, learner_N=np.concatenate(parts), prompt_lengths_B=prompts_B)
+    found = Units().experiment(experiments=None, variant=replace(known, tokens=tokens),  # type: ignore[arg-type]
+                               hypothesis=Hypothesis(1.0))  # fmt: skip
+    assert found is not None
+    assert found.identity is not None
+    assert found.after is not None
+    assert found.identity.id == "off-by-one"
+    assert words in found.summary
+    assert "the learner's log-probabilities" in found.summary
+    assert found.after.gap == pytest.approx(known.tokens.gap, rel=0.2, abs=1e-9)
+
+
+def test_prompts_of_many_lengths_are_no_shift() -> None:
+    known = variant()
+    prompts_B = np.random.default_rng(7).integers(6, 20, RESPONSES)
+    tokens = replace(known.tokens, prompt_lengths_B=prompts_B)
+    assert not [
+        each
+        for each in recognized(tokens, tokens.sampler_N, tokens.learner_N)
+        if "ended with" in each.what
+    ]

@@ -18,13 +18,15 @@ class BatchVariance(Cause):
     """Proven by scoring the same tokens twice, in opposite orders or in another batch."""
 
     id = "batch-variance"
-    title = "An engine's log-probabilities depend on the rest of the batch"
+    title = "An engine's log-probabilities depend on the batch"
     remedies = (
         "Use the engine's batch-invariant kernels if it has them (vLLM: VLLM_BATCH_INVARIANT=1), "
         "and fixed shapes in the learner: the same padding and micro-batch size for old and new "
         "log-probabilities.",
         "If the difference is larger than rounding, check padding, masks and position ids: a "
         "response must not attend to other responses.",
+        "Random numbers with a fixed seed, as in dropout, have the same effect: each place of the "
+        "batch draws its own. Disable dropout.",
     )
     peels = False
     is_symmetric = True

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.rounding import COARSE, in_precision
 from grpodoctor.probe.attribution.variant import Variant
 
+_BEYOND = 10.0
+"""A gap larger than this multiple of the rounding of the coarser precision has another cause, too:
+kernels are chosen by precision, so a fault of one disappears with it."""
 _ENOUGH = 0.9
 """Share of the gap from which the coarser precision explains it; other causes get the rest."""
 
@@ -51,7 +56,16 @@ class Precision(Cause):
             return _outcome(f"the learner in {sampler}", variant, lowered, sampler, learner)
         if lowered is not None and _share(variant, lowered) > _share(before, raised):
             return _outcome(f"the learner in {sampler}", variant, lowered, sampler, learner)
-        return _outcome(f"the sampler in {learner}", before, raised, sampler, learner)
+        found = _outcome(f"the sampler in {learner}", before, raised, sampler, learner)
+        noise = experiments.noise
+        if before.gap <= _BEYOND * noise:
+            return found
+        return replace(
+            found,
+            summary=f"{found.summary}, although rounding alone causes {noise:.2g} in this model",
+            confidence="likely",
+            details=(*found.details, _KERNEL),
+        )
 
     @staticmethod
     def _lowered(experiments: Experiments, variant: Variant, dtype: str) -> Variant | None:
@@ -59,6 +73,12 @@ class Precision(Cause):
             return experiments.vary(variant, learner=in_precision(variant.setup.learner, dtype))
         except EngineError:
             return None
+
+
+_KERNEL = (
+    "engines choose kernels by precision: run the coarser one with another kernel to tell rounding "
+    "from a fault of that kernel"
+)
 
 
 def _share(before: Variant, after: Variant) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.drawn_again import agrees_without
 from grpodoctor.probe.attribution.experiments import Experiments
@@ -18,8 +20,8 @@ class PrefixCaching(Cause):
 
     Caches hold whole blocks, so cached prompts are the long ones, and a fault of long prompts, such
     as one of chunked prefill, shows the same. So cached prompts are compared with uncached ones of
-    at least the same length. Without such, it is proven only when responses drawn without the cache
-    agree; so it is if all prompts are cached.
+    at least the same length, in samples of the same number. Without such, it is proven only when
+    responses drawn without the cache agree; so it is if all prompts are cached.
     """
 
     id = "prefix-caching"
@@ -69,11 +71,17 @@ class PrefixCaching(Cause):
 
 
 def _differ_from_as_long(tokens: Tokens) -> bool:
-    """Whether cached prompts differ from uncached ones that are as long as the shortest of them."""
+    """Whether cached prompts differ from uncached ones that are as long as the shortest of them.
+
+    The first sample of a prompt is often the only uncached one. So samples of the same number are
+    compared: a fault of later samples, such as one of parallel sampling, shows the same.
+    """
     cached_B = tokens.cached_B > 0
     shortest = tokens.prompt_lengths_B[cached_B].min()
     fresh_B = ~cached_B & (tokens.prompt_lengths_B >= shortest)
-    if fresh_B.sum() < _FEWEST:
+    both = np.intersect1d(tokens.sample_B[cached_B], tokens.sample_B[fresh_B])
+    fresh_B, cached_B = (each & np.isin(tokens.sample_B, both) for each in (fresh_B, cached_B))
+    if min(fresh_B.sum(), cached_B.sum()) < _FEWEST:
         return False
     fresh, cached = (tokens.mean_at(at_B[tokens.rows_N]) for at_B in (fresh_B, cached_B))
     return cached >= _TIMES * fresh

@@ -22,6 +22,7 @@ from grpodoctor.probe.attribution.search.site_search import SiteSearch
 from grpodoctor.probe.attribution.token_biases import deviating_tokens, missing_tokens
 from grpodoctor.probe.attribution.tokens import significant
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.severity import EXACT
 from grpodoctor.support.numbers import rounded_down
 
 _PAD_MULTIPLES = (1, 8, 16, 32, 64)
@@ -135,16 +136,19 @@ def similar_to(best: Candidate, candidates: Sequence[Candidate]) -> list[Candida
         other
         for other in candidates
         if cause_of(other.edit).id != cause_of(best.edit).id
-        and other.left < _SIMILAR * max(best.left, 1e-12)
+        and other.left < max(_SIMILAR * best.left, EXACT)
     ]
 
 
 def rivals_of(best: Candidate, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Other causes that explain the gap as well as one, within chance."""
+    """Other causes that explain the gap as well as one, within chance.
+
+    What two edits leave below the rounding of float32 tells nothing about them.
+    """
     return [
         other
         for other in similar_to(best, candidates)
-        if not significant(other.after.tokens, best.after.tokens)
+        if other.left <= EXACT or not significant(other.after.tokens, best.after.tokens)
     ]
 
 

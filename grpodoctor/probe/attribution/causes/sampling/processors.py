@@ -15,7 +15,13 @@ from grpodoctor.probe.attribution.causes.sampling.requested_processors import (
     asked,
     identity_of,
 )
-from grpodoctor.probe.attribution.causes.sampling.wrong_sampler import drawn_test, gap_nats
+from grpodoctor.probe.attribution.causes.sampling.wrong_sampler import (
+    STANDARD_ERRORS,
+    drawn_test,
+    gap_nats,
+    largest_test,
+    likeliest_differ,
+)
 from grpodoctor.probe.attribution.causes.tokens.eos_handling import (
     ends_are_dropped,
     without_dropped_ends,
@@ -48,7 +54,9 @@ _CHANCE = 1e-4
 """Probability that a sound sampler is accused."""
 _EDGE = 1e-4
 """Added to a top-p, so that rounding excludes no sampled token."""
-_RIVAL = 3.0
+_OF_NUMBER = 0.1
+"""Share of the largest deviation that an inexact number may leave."""
+RIVAL_NATS = 3.0
 """Nats of likelihood within which two processors explain the tokens equally well."""
 
 
@@ -104,26 +112,46 @@ class SamplingProcessors(Cause):
         if not ranked or ranked[0].nats < least:
             return None
         best, cause = ranked[0], cause_of(ranked[0].edit)
-        others = _temperature_nats(variant.tokens), _truncation_nats(experiments, variant)
-        if max(others) > best.nats - _RIVAL:
+        others = temperature_nats(variant.tokens), _truncation_nats(experiments, variant)
+        if max(others) > best.nats - RIVAL_NATS:
             return None  # `wrong-sampler` reports it: a processor would be a mere imitation
         rivals = [
             each
             for each in ranked[1:]
-            if each.nats > best.nats - _RIVAL and cause_of(each.edit).id != cause.id
+            if each.nats > best.nats - RIVAL_NATS and cause_of(each.edit).id != cause.id
         ]
         z, of = float(hypothesis.facts["z"]), hypothesis.facts["of"]
+        doubts = [f"also fits: {described(each.edit)}" for each in rivals[:3]]
+        doubts += _deviation_under(experiments, variant, best.edit, z)
         return ExperimentResult(
             summary=(
                 f"the reported log-probabilities lack it, but the tokens follow "
                 f"{described(best.edit)}: they are {best.nats:.0f} nats likelier under it "
                 f"(chance: below {least:.0f})" + (f"; {of} has z = {z:.1f}" if of else "")
             ),
-            confidence="likely" if rivals else "proven",
-            details=tuple(f"also fits: {described(each.edit)}" for each in rivals[:3]),
+            confidence="likely" if doubts else "proven",
+            details=tuple(doubts),
             figures={"z": z, "nats": best.nats, "undeclared": 1.0},
             identity=Identity(cause.id, cause.title.format(side="sampler"), (cause.remedy,)),
         )
+
+
+def _deviation_under(
+    experiments: Experiments, variant: Variant, edit: Edit, before: float
+) -> list[str]:
+    """What a processor leaves of the deviation, in words; empty if the tokens follow it.
+
+    The likelihood only excludes that no processor is at work. Another one, such as a rule that is
+    in no list, makes tokens likelier under the nearest one in the list, but they do not follow it.
+    """
+    setup = variant.setup
+    processing = Processing.of(experiments.case.sampling)
+    under = experiments.columns(setup.learner, processing, (*setup.edits, edit))
+    under = under.where(np.isfinite(under.learner_N))
+    test = largest_test(under, is_fine=likeliest_differ(experiments, variant))
+    if test is None or abs(test.z) <= STANDARD_ERRORS + _OF_NUMBER * abs(before):
+        return []
+    return [f"the tokens do not quite follow it: {test.name} has z = {test.z:.1f} under it"]
 
 
 def _requested(experiments: Experiments, variant: Variant) -> ExperimentResult | None:
@@ -150,7 +178,7 @@ def _requested(experiments: Experiments, variant: Variant) -> ExperimentResult |
     )
 
 
-def _temperature_nats(tokens: Tokens) -> float:
+def temperature_nats(tokens: Tokens) -> float:
     """How much likelier the tokens are under the best other temperature; 0 if there is none."""
     if tokens.at_temperature_NT is None:
         return 0.0

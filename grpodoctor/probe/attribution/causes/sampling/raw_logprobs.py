@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.causes.sampling.processors import RIVAL_NATS, temperature_nats
 from grpodoctor.probe.attribution.causes.sampling.temperature import (
     fit,
     fit_facts,
@@ -24,6 +27,8 @@ from grpodoctor.probe.engines.jobs import ScoreJob
 
 _INSIDE = 0.98
 """Smallest share of tokens within the requested truncation."""
+_OUTSIDE = 5.0
+"""Nats that a token outside of the truncation counts against it."""
 _GONE = 0.25
 """Largest share of the mean of log p + entropy that may remain under the truncation."""
 
@@ -77,6 +82,21 @@ class RawLogprobs(Cause):
         )
 
 
+_TEMPERATURE_FITS = "also fits: tokens that are drawn at another temperature"
+
+
+def _nats_under(tokens: Tokens, under: Tokens) -> float | None:
+    """How much likelier the tokens are under a truncation; None if they are not the same tokens.
+
+    A token outside of it counts as `_OUTSIDE` nats: rounding may have moved it over the border.
+    """
+    if under.learner_N.size < tokens.learner_N.size:
+        return None
+    at_N = tokens.drawn_N
+    gains_N = (under.learner_N[: at_N.size] - tokens.learner_N)[at_N]
+    return float(np.maximum(gains_N, -_OUTSIDE).sum())
+
+
 def _truncated_sampling(
     experiments: Experiments, variant: Variant, surplus: float
 ) -> ExperimentResult | None:
@@ -91,7 +111,12 @@ def _truncated_sampling(
     left = float(under.surplus_N[inside_N].mean())
     if abs(left) > _GONE * abs(surplus):
         return None
+    gained = _nats_under(variant.tokens, under)
+    rival = temperature_nats(variant.tokens) if gained is not None else math.inf
+    is_rival = gained is None or gained - rival < RIVAL_NATS
     return ExperimentResult(
+        confidence="likely" if is_rival else "proven",
+        details=(_TEMPERATURE_FITS,) if is_rival else (),
         summary=(
             f"the sampler drew under {describe_truncation(asked)} and reports log-probabilities of "
             f"the whole distribution: the mean of log p + entropy is {surplus:.3g} nats as "

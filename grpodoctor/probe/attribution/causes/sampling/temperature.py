@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
+from grpodoctor.probe.attribution.engine_files import read_config
+from grpodoctor.probe.attribution.engine_variants import model_path
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Floats, Tokens
 from grpodoctor.probe.attribution.variant import Variant
@@ -89,7 +92,10 @@ class Temperature(Cause):
                 f"agrees with the sampler at {now:.3g}"
             )
             figures = {"fitted": reported, "asked": asked, "learner": best}
-            return ExperimentResult(summary=summary, after=after, figures=figures)
+            identity = _identity(experiments, best, now)
+            return ExperimentResult(
+                summary=summary, after=after, figures=figures, identity=identity
+            )
         return ExperimentResult(
             summary=(
                 f"the sampler's log-probabilities have temperature {best:.3g}, the learner's "
@@ -97,7 +103,47 @@ class Temperature(Cause):
             ),
             after=after,
             figures={"fitted": reported, "drawn": drawn, "asked": asked, "learner": now},
+            identity=_identity(experiments, best, now),
         )
+
+
+def _identity(experiments: Experiments, one: float, other: float) -> Identity | None:
+    """The name of two temperatures that the requested one does not explain; None if it does.
+
+    A factor on all logits has the same effect on every token. Only a temperature that a side was
+    asked for, and that the other side lacks or applies twice, is known to be a temperature.
+    """
+    asked, ratio = experiments.case.sampling.temperature, one / other
+    if abs(asked - 1) >= _OFF and _is_either(ratio, asked):
+        return None
+    config = read_config(model_path(experiments.case.learner))
+    scales = [
+        key
+        for key, value in config.items()
+        if _LOGIT_SCALE.search(key)
+        and isinstance(value, int | float)
+        and value > 0
+        and abs(value - 1) >= _OFF
+        and _is_either(ratio, float(value))
+    ]
+    ignored = f": one side may ignore {scales[0]}" if scales else ""
+    return Identity(
+        Temperature.id, f"The two sides scale logits differently (temperature{ignored})",
+        (*Temperature.remedies, _SAME_EFFECT),
+    )  # fmt: skip
+
+
+def _is_either(ratio: float, factor: float) -> bool:
+    """Whether a ratio is a factor, or one over it."""
+    return any(abs(ratio / each - 1) < _ABOUT for each in (factor, 1 / factor))
+
+
+_LOGIT_SCALE = re.compile(r"logits?_scal|logits?_mult|lm_head_mult|head_scale|output_multiplier")
+"""Names of a factor on logits in config.json: `logit_scale`, `logits_scaling`, …"""
+_SAME_EFFECT = (
+    "A factor on all logits has the same effect as a temperature: compare logit_scale, "
+    "logits_scaling or lm_head_multiplier of config.json, and the scale of a quantized output head."
+)
 
 
 def fit(variant: Variant) -> Fit | None:

@@ -34,7 +34,8 @@ _EXPLAIN = {
 _EXPLAINING = {
     *("repetition-penalty", "presence-penalty", "frequency-penalty", "min-tokens", "logit-bias"),
     *("speculative-decoding", "structured-output", "prefix-caching"),
-    *("temperature", "truncation", "typical-p"),
+    *("temperature", "truncation", "typical-p", "xtc", "dry-penalty", "no-repeat-ngram"),
+    "sampling-penalties",
 }
 """Causes of tokens that are not drawn from the reported distribution."""
 
@@ -58,10 +59,21 @@ def drawn_test(experiments: Experiments, variant: Variant) -> DrawnTest | None:
     at = tokens.drawn_N
     if at.sum() < _FEWEST or not tokens.any or not tokens_as_drawn(experiments, variant):
         return None
+    return largest_test(tokens, is_fine=likeliest_differ(experiments, variant))
+
+
+def largest_test(tokens: Tokens, *, is_fine: bool) -> DrawnTest | None:
+    """The statistic of the sampled tokens that deviates most from 0; None without columns.
+
+    Args:
+        tokens: with the columns of the learner that they should follow.
+        is_fine: whether the learner's likeliest tokens differ in probability.
+    """
+    at = tokens.drawn_N
     named_terms = [
         *_terms(tokens),
         *_seen_terms(tokens),
-        *(_ranked_terms(tokens) if _is_fine(experiments, variant) else ()),
+        *(_ranked_terms(tokens) if is_fine else ()),
     ]
     tests = [_tested(name, terms_N[at]) for name, terms_N in named_terms]
     return max(tests, key=lambda each: abs(each.z), default=None)
@@ -87,7 +99,7 @@ def _seen_terms(tokens: Tokens) -> Iterator[tuple[str, Floats]]:
     yield "the share of repeated tokens", is_drawn_N - expected_N
 
 
-def _is_fine(experiments: Experiments, variant: Variant) -> bool:
+def likeliest_differ(experiments: Experiments, variant: Variant) -> bool:
     """Whether the learner's tokens differ in probability.
 
     In 16 bits many of the likeliest tokens are equally likely, and none of them has a likelier one.

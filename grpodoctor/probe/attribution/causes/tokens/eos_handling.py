@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant
@@ -15,7 +15,10 @@ _FEWEST_ENDS = 8
 _FEWEST = 4
 _OFTEN = 0.1
 """Smallest share of responses with an unexpected end; fewer may have been interrupted."""
+_NO_END = "are marked as ended, but their last token is not an end token"
 _DROPPED = "stop before the limit without an end token"
+_MOSTLY = 0.9
+"""Share of the gap at end tokens that the tokens on which the sides disagree must carry."""
 _SHARE, _TIMES = 0.5, 10.0
 """Smallest share of the gap at end tokens, and smallest ratio to the gap of other tokens."""
 
@@ -63,7 +66,9 @@ class EosHandling(Cause):
         """Exclude end tokens; if the ends themselves are unexpected, describe them."""
         if "strange" in hypothesis.facts:
             return ExperimentResult(
-                summary="; ".join(_strange(experiments, variant.tokens)), details=_ends(experiments)
+                summary="; ".join(_strange(experiments, variant.tokens)),
+                details=_ends(experiments),
+                identity=_without_end(experiments, variant.tokens),
             )
         tokens, last_N = variant.tokens, variant.tokens.last_N
         missing = float(hypothesis.facts.get("missing", 0.0))
@@ -80,10 +85,42 @@ class EosHandling(Cause):
         return ExperimentResult(
             summary=summary,
             after=after,
-            confidence="proven" if details or missing else "likely",
+            confidence="proven" if missing or _at_other_ends(experiments, tokens) else "likely",
             details=details,
             figures={"ends": float(last_N.sum()), "share": tokens.share_at(last_N)},
         )
+
+
+def _at_other_ends(experiments: Experiments, tokens: Tokens) -> bool:
+    """Whether the gap at end tokens is at tokens that end responses on one side only.
+
+    At a token that ends responses on both sides, a bias or a penalty causes the same gap.
+    """
+    if tokens.ids_N is None:
+        return False
+    facts = experiments.case.sampler_facts, experiments.case.learner_facts
+    ours, theirs = (set(each.end_ids) for each in facts)
+    other_N = tokens.last_N & np.isin(tokens.ids_N, [*(ours ^ theirs)])
+    return bool(tokens.terms_N[other_N].sum() > _MOSTLY * tokens.terms_N[tokens.last_N].sum())
+
+
+def _without_end(experiments: Experiments, tokens: Tokens) -> Identity | None:
+    """The name of responses that lack an end token, if nothing else is wrong with their ends.
+
+    Whatever stops generation before an end token is drawn leaves the same responses.
+    """
+    faults = _faulty_ends(experiments, tokens)
+    if not faults or faults.keys() - {_DROPPED, _NO_END}:
+        return None
+    return Identity(
+        EosHandling.id,
+        "Responses end without an end token: it is dropped, or generation is stopped",
+        (
+            "Check stop strings, time limits, aborted and preempted requests, and limits of the "
+            "context: they end responses without an end token.",
+            *EosHandling.remedies,
+        ),
+    )
 
 
 def _ends(experiments: Experiments) -> tuple[str, ...]:
@@ -131,7 +168,7 @@ def _faulty_ends(experiments: Experiments, tokens: Tokens) -> dict[str, int]:
     inside_N[tokens.starts_B + tokens.lengths_B - 1] = False
     passed_N = inside_N & np.isin(ids_N, [*learner])
     found = {
-        "are marked as ended, but their last token is not an end token": tokens.ended_B & ~known_B,
+        _NO_END: tokens.ended_B & ~known_B,
         _DROPPED: ~known_B & ~tokens.ended_B & (tokens.lengths_B < room_B),
         "continue after a token that ends a response in the learner": np.bincount(
             tokens.rows_N, weights=passed_N, minlength=last_B.size

@@ -9,7 +9,7 @@ from operator import itemgetter
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.causes.tokens.prompt_ids import PromptIds
+from grpodoctor.probe.attribution.causes.tokens.prompt_ids import PromptIds, first_token_lost
 from grpodoctor.probe.attribution.engine_files import read_config
 from grpodoctor.probe.attribution.engine_variants import model_path
 from grpodoctor.probe.attribution.experiments import Experiments
@@ -18,6 +18,7 @@ from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.token_text import texts_of
 
 _MOST_LIMITS = 3
+_WITHOUT_FIRST = "without its first token"
 _BEGINS = ("<s>", "<bos>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>")
 _Change = Callable[[list[int]], list[int]]
 
@@ -67,12 +68,13 @@ class HiddenPrompt(Cause):
             ),
             after=after,
             details=(words,),
+            identity=first_token_lost("sampler") if words == _WITHOUT_FIRST else None,
         )
 
 
 def _changes(experiments: Experiments, variant: Variant) -> Iterator[tuple[str, _Change]]:
     """Possible changes to a prompt, with a description."""
-    yield "without its first token", itemgetter(slice(1, None))
+    yield _WITHOUT_FIRST, itemgetter(slice(1, None))
     yield "without its last token", itemgetter(slice(-1))
     yield "with its last token twice", lambda ids: [*ids, ids[-1]]
     for token in _begins(experiments):

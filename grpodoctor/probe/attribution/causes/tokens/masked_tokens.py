@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
+from grpodoctor.probe.attribution.causes.tokens.prompt_ids import first_token_lost
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.engine_files import read_config
 from grpodoctor.probe.attribution.engine_variants import model_path
@@ -18,6 +19,7 @@ from grpodoctor.probe.attribution.search.selection import agreement
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.token_text import texts_of
+from grpodoctor.probe.severity import EXACT
 
 EDIT = "masked_tokens"
 _SPARED = 0.01
@@ -26,6 +28,8 @@ _LEAST = 0.1
 """Smallest share of the tokens that none precedes: fewer are no evidence."""
 _MOST = 4
 """Tokens that are tried."""
+_ALIKE = 3.0
+"""Multiple of what masked tokens leave that prompts without them may leave."""
 _ENDS = ("pad", "eos", "bos")
 
 
@@ -79,8 +83,34 @@ class MaskedTokens(Cause):
             ),
             after=after,
             details=(f"{words} masked",),
-            identity=Identity(self.id, f"The {side} masks real tokens", self.remedies),
+            identity=_identity(experiments, variant, best, after),
         )
+
+
+def _identity(
+    experiments: Experiments, variant: Variant, masked: tuple[int, ...], after: Variant
+) -> Identity:
+    """The name of masked tokens; of a lost first token, if nothing tells the two apart.
+
+    With relative positions, a token that nothing sees is the same as none.
+    """
+    side = variant.setup.sides[0]
+    if _begin_alone(experiments, variant.tokens, masked):
+        lost = {number: ids[1:] for number, ids in experiments.sampled_prompts.items()}
+        (without,) = experiments.variants_behind(variant, [experiments.behind(lost)])
+        if without.gap <= max(EXACT, _ALIKE * after.gap):
+            return first_token_lost(side)
+    return Identity(MaskedTokens.id, f"The {side} masks real tokens", MaskedTokens.remedies)
+
+
+def _begin_alone(experiments: Experiments, tokens: Tokens, masked: tuple[int, ...]) -> bool:
+    """Whether tokens begin every prompt, and occur nowhere else."""
+    prompts = list(experiments.sampled_prompts.values())
+    if tokens.ids_N is None or np.isin(tokens.ids_N, masked).any():
+        return False
+    return all(
+        len(ids) > 1 and ids[0] in masked and not set(ids[1:]) & set(masked) for ids in prompts
+    )
 
 
 def _suspects(experiments: Experiments, tokens: Tokens) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.severity import EXACT
@@ -58,6 +58,19 @@ class PromptIds(Cause):
             details=tuple(shown),
             figures={"prompts": float(len(learner)), "differing": float(len(differing))},
         )
+
+
+def first_token_lost(side: str) -> Identity:
+    """The name of prompts without their first token, which a mask that hides it equals."""
+    return Identity(
+        PromptIds.id,
+        f"The {side} reads prompts without their first token, or masks it",
+        (
+            *PromptIds.remedies,
+            "Check that the attention mask does not hide the first token: a mask that is read off "
+            "the ids hides a beginning-of-sequence token that also pads.",
+        ),
+    )
 
 
 def _kind(sampler: list[int], learner: list[int]) -> str:

@@ -80,4 +80,11 @@ def _doubled(most: int) -> Iterator[int]:
         tokens *= 2
 
 
-_CACHED = Identity(PrefixCaching.id, PrefixCaching.title, PrefixCaching.remedies)
+_CACHED = Identity(
+    PrefixCaching.id,
+    "The sampler's cached keys and values of prompts are older than its weights",
+    (
+        *PrefixCaching.remedies,
+        "If other workers read the prompts (disaggregated prefill), sync their weights, too.",
+    ),
+)

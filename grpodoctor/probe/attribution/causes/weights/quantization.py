@@ -15,6 +15,7 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.engine_files import read_config
 from grpodoctor.probe.attribution.engine_variants import model_path, with_model
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.edit_gaps import regression
 from grpodoctor.probe.attribution.tensors import KINDS
 from grpodoctor.probe.attribution.tokens import Floats, difference_gap
 from grpodoctor.probe.attribution.variant import Variant
@@ -29,6 +30,13 @@ _PART = 0.25
 """Share of the largest regression weight below which a module is not quantized."""
 _CLIP = 3.0
 """Upper bound on |Δlogp| per token."""
+_COMMON = 0.5
+"""Share of the difference's variance that the learner's own quantization must explain where the
+experiment exchanges the files of a side: these may differ by more than the quantization."""
+_OTHER_FILES = (
+    "the experiment exchanged the whole checkpoint: if the quantized one is also older, it shows "
+    "the same; quantize the present weights again to tell"
+)
 _BEYOND = 10.0
 """A gap larger than this multiple of the learner's quantization effect has another cause."""
 
@@ -77,9 +85,11 @@ class Quantization(Cause):
         else:
             before, after = self._without(experiments, variant, scheme)
         whole = plain if side == "learner" else variant.setup.learner
-        shares, effect = _by_module(experiments, before, side, whole, scheme)
+        shares, effect, common = _by_module(experiments, before, side, whole, scheme)
         fits = effect is None or before.gap < _BEYOND * (effect + (experiments.noise or 0.0))
         details = tuple(f"{kind}: {share:.0%} of the effect" for kind, share in shares.items())
+        is_alone = common >= _COMMON or not self._exchanges_files(experiments, side)
+        details += () if is_alone else (_OTHER_FILES,)
         return ExperimentResult(
             summary=(
                 f"the {side} is quantized ({scheme}); without quantization, k3 falls from "
@@ -88,10 +98,17 @@ class Quantization(Cause):
             ),
             before=before,
             after=after,
-            confidence="proven" if fits else "possible",
+            confidence=("proven" if is_alone else "likely") if fits else "possible",
             details=details,
             figures={} if effect is None else {"effect": effect},
         )
+
+    @staticmethod
+    def _exchanges_files(experiments: Experiments, side: str) -> bool:
+        """Whether a side is unquantized by the files of the other side, which may differ in age."""
+        case = experiments.case
+        engine = case.learner if side == "learner" else case.sampler
+        return bool(read_config(model_path(engine)).get("quantization_config"))
 
     @staticmethod
     def _without(
@@ -147,8 +164,10 @@ def _fake(scheme: str) -> str:
 
 def _by_module(
     experiments: Experiments, variant: Variant, side: str, learner: EngineSpec, scheme: str
-) -> tuple[dict[str, float], float | None]:
+) -> tuple[dict[str, float], float | None, float]:
     """Each kind of module's share of the quantization effect, and the effect in the learner in k3.
+
+    The last number is the share of the difference's variance that this effect explains.
 
     Each kind is quantized alone in the learner. If the quantized side's difference contains the
     resulting change, that kind is quantized there. Empty if the learner cannot quantize.
@@ -161,7 +180,7 @@ def _by_module(
         scheme: the quantization scheme.
     """
     if "quantise" not in learner.kind.experiment_options:
-        return {}, None
+        return {}, None, 0.0
     processing = variant.setup.processing
     tokens = variant.tokens
     quantized_N = tokens.learner_N if side == "learner" else tokens.sampler_N
@@ -169,14 +188,16 @@ def _by_module(
         plain_N = experiments.score(learner, processing)
         whole_N = experiments.score(learner.with_options(quantise=_fake(scheme)), processing)
     except EngineError:
-        return {}, None
+        return {}, None, 0.0
     moves: dict[str, Floats] = {}
     for kind in _MODULES:
         only = learner.with_options(quantise=_fake(scheme), quantise_only=KINDS[kind])
         with suppress(EngineError):  # the model has no modules of this kind
             moves[kind] = experiments.score(only, processing) - plain_N
     effect = difference_gap(plain_N, whole_N)
-    return _shares(moves, quantized_N - plain_N), effect if effect > EXACT else None
+    moved_N = quantized_N - plain_N
+    _, common = regression(moved_N, whole_N - plain_N, _CLIP)
+    return _shares(moves, moved_N), effect if effect > EXACT else None, common
 
 
 def _shares(moves: dict[str, Floats], moved_N: Floats) -> dict[str, float]:
