@@ -212,6 +212,19 @@ def test_a_rate_that_falls_to_zero_is_named_from_the_fall_on() -> None:
     assert run(rate(30, peak=1e-4)).finding("OPT007").severity == "warning"
 
 
+def decay(power: float, count: int = 60, floor: float = 0.0) -> dict[str, Curve]:
+    return {RATE: lambda step: 2e-4 * max(floor, (1 - step / count) ** power)}
+
+
+def test_a_rate_that_is_next_to_zero_for_a_fifth_of_the_run_counts_as_zero() -> None:
+    reduced: dict[str, Curve] = {RATE: lambda step: 3e-4 * 0.05 ** min(step // 10, 5)}
+    finding = run(reduced, count=80).finding("OPT007")
+    assert (finding.severity, finding.onset_step) == ("warning", 30)
+    assert "below a thousandth of its peak of 0.0003" in finding.summary
+    for curves in (decay(1), decay(3), decay(6, floor=0.002), decay(1, 200)):
+        assert run(curves, count=60).findings("OPT007") == []
+
+
 def test_a_rate_that_the_log_may_have_rounded_to_zero_gets_a_note() -> None:
     rounded = {
         name: (lambda step, each=name: round(healthy(1)[each](step), 4))  # type: ignore[operator]
