@@ -179,6 +179,23 @@ def test_restricted_sampling_and_unknown_probabilities_are_not_judged() -> None:
     assert "DAT006" in skipped(run({}))
 
 
+GREEDY: dict[str, Curve] = {
+    COPIES: 0.875, "groups/size": 8, "entropy/mean": 0.35, "length/mean": 400, "length/max": 900,
+}  # fmt: skip
+
+
+def test_groups_of_one_response_contradict_the_entropy() -> None:
+    """Greedy sampling in a log without the probabilities of responses."""
+    finding = run(GREEDY).finding("DAT006")
+    assert (finding.severity, finding.remedies[0]) == ("warning", "one-temperature")
+    assert finding.onset_step == 0
+
+
+@pytest.mark.parametrize("change", [{COPIES: 0.75}, {"entropy/mean": 0.001}, {"groups/size": 10}])
+def test_groups_with_two_responses_and_certain_policies_are_quiet(change: dict[str, Curve]) -> None:
+    assert run(GREEDY | change).findings("DAT006") == []
+
+
 RETURNED, BY_CHANCE = "groups/returned_rate", "groups/returned_by_chance"
 
 
