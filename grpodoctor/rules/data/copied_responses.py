@@ -60,8 +60,8 @@ class CopiedResponses(Rule):
     Evidence it needs:
         `groups/duplicate_rate` and `groups/expected_duplicate_rate`, which need the tokens and the
         log-probabilities of each response; or `groups/duplicate_rate` of a rollout dump with
-        `entropy/mean`, `length/mean` and `length/max`. For earlier steps, a rollout dump in which prompts
-        repeat. Otherwise `advantage/max` and `advantage/min`.
+        `entropy/mean`, `length/mean` and `length/max`. For earlier steps, a rollout dump in which
+        prompts repeat. Otherwise `advantage/max` and `advantage/min`.
 
     Remedies:
         Give every request its own seed, and look for the place where rows are doubled.

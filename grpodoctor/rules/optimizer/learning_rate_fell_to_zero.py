@@ -88,8 +88,8 @@ class LearningRateFellToZero(Rule):
             return None
         onset = _first_step_below(rates, bound)
         text = (
-            f"The learning rate is below a thousandth of its peak of {peak:.2g} since step {onset}; "
-            "weights hardly change."
+            f"The learning rate is below a thousandth of its peak of {peak:.2g} since step "
+            f"{onset}; weights hardly change."
         )
         evidence = (cite(chart, _RATE, peak), *cite_all(chart, _GRADIENT, outcome_metric(chart)))
         return Sighting("warning", text, evidence, find_onset=partial(int, onset))
