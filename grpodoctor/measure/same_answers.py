@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 SAME, OTHER = "groups/same_answer_variance", "groups/other_answer_variance"
 BY_LENGTH = "groups/same_answer_length_correlation"
 _ONE_ANSWER = 0.5
-"""Share of equal answers among pairs to different prompts from which the mark is no final answer but
-a heading or a comment, or there are two choices."""
+"""Share of equal answers among pairs to different prompts from which the mark is a heading or a
+comment and no final answer, or there are two choices."""
 _ALIKE = NotApplicable("responses to different prompts state the same answer")
 _NO_PAIRS = NotApplicable("no group has both different responses with one answer and two answers")
 _NO_SPREAD = NotApplicable("responses with one answer do not differ in reward, or not in length")

@@ -145,7 +145,7 @@ class CopiedResponses(Rule):
         if not len(observed):
             return self._halves(chart)
         if not chart.is_fresh(_EXPECTED):
-            return self._greedy(chart) if chart.is_fresh(_DUPLICATES) else NOT_LOGGED
+            return self._greedy(chart) or NOT_LOGGED
         if not self._exceeds(observed.last, chart.value(_EXPECTED) or 0.0):
             return None  # the usual case
         settings = chart.config.settings(chart.knobs)

@@ -34,7 +34,7 @@ class LearningRateFellToZero(Rule):
         the entropy and the reward look as before, and only the reward's rise ends. Usual causes are
         a schedule made for fewer steps than the run has, a resume that restores another schedule,
         a scheduler that is stepped once per update instead of once per batch, and a scheduler that
-        lowers the rate when the loss stops falling: the loss of GRPO is about zero throughout.
+        lowers the rate when the loss stops falling: the loss of GRPO is always about zero.
 
     Evidence it needs:
         `optimizer/learning_rate`. Optional: `optimizer/grad_norm`.

@@ -25,6 +25,8 @@ _CORRELATION = "reward/answer_correlation"
 _DISAGREEMENT = "reward/answer_disagreement_rate"
 _AGREED, _AGREED_WRONG = "groups/agreed_rate", "groups/agreed_incorrect_rate"
 _ACCURACY, _REWARD = "accuracy/train", "reward/mean"
+_EQUAL_MEANS = 1e-3
+"""Difference of accuracy and reward up to which the reward is 1 for success and 0 otherwise."""
 _BY_PLACE, _LENGTH_BY_PLACE = "groups/reward_by_place", "groups/length_by_place"
 
 
@@ -43,7 +45,7 @@ class RewardsIgnoreResponses(Rule):
         five choices or fewer. Rewards that differ between responses which state the same answer of
         this kind: by a quarter of the variance between answers, beyond that of identical responses.
         It is a warning where accuracy or reward has not risen, or where the success of responses
-        differs as much between those with the same answer throughout the run.
+        differs as much between those with the same answer, from the start of the run to now.
 
     Why it matters:
         The reward does not judge the response: scores reach other rows, answers belong to other
@@ -117,6 +119,8 @@ class RewardsIgnoreResponses(Rule):
     blind: float = 0.5
     """The same where success itself does not follow the answer, so that its rise is no excuse. A
     format that the verdict depends on is learned, so its share falls during the run."""
+    min_blind: int = 60
+    """Readings of such a success: formats are learned within some dozen steps."""
     disagreeing: float = 0.1
     """Share of responses for a note. A format that is not learned yet gives as much at first."""
 
@@ -180,10 +184,11 @@ class RewardsIgnoreResponses(Rule):
             "variance between answers."
         )
         # A reward of 0 or 1 that the answer does not explain rises without success.
-        is_verdict = chart.value(_ACCURACY) is not None and (
-            chart.value(_ACCURACY) == chart.value(_REWARD)
-        )
-        is_blind = is_verdict and found.lasts and found.share - found.noise >= self.blind
+        accuracy, reward = chart.value(_ACCURACY), chart.value(_REWARD)
+        is_known = accuracy is not None and reward is not None
+        is_verdict = is_known and math.isclose(accuracy or 0.0, reward or 0.0, abs_tol=_EQUAL_MEANS)
+        is_lasting = found.lasts and chart.series(SAME).readings >= self.min_blind
+        is_blind = is_verdict and is_lasting and found.share - found.noise >= self.blind
         severity: Severity = "warning" if is_blind else self._severity(chart)
         return Sighting(severity, text, cite_all(chart, SAME, OTHER, _EQUAL))
 
