@@ -80,6 +80,7 @@ class RewardIsLength(Rule):
         "length-loss",
         "truncation",
         "repetition",
+        "reward-loss",
     )
     summary: ClassVar[str] = "The reward follows the length of the responses."
     inputs: ClassVar[tuple[Need, ...]] = ((_REWARD, "accuracy/train"), _LENGTH)
@@ -168,7 +169,8 @@ class RewardIsLength(Rule):
                 f"{text}; {component_name(lost)} {fell}to {chart.series(lost).level(RECENT):.3g}."
             )
             evidence = cite_all(chart, name, _LENGTH, lost)
-            return Sighting("warning", text, evidence, find_onset=onset)
+            began = before.step if before else self._first_step(chart)
+            return Sighting("warning", text, evidence, find_onset=partial(int, began))
         return None
 
     def _first_step(self, chart: Chart) -> int:
