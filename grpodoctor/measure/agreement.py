@@ -97,7 +97,7 @@ def agreement_readings(
         incorrect += bool(correct_B[rows][answers_B[rows] == answers[most]].mean() < 1 / 2)
     if not judged or not answers_B.any():
         return {}
-    if _equal_between_groups(groups, answers_B) >= 1 / _CHOICES:
+    if equal_between_groups(groups, answers_B) >= 1 / _CHOICES:
         reason = NotApplicable("the answers are a few choices, on which policies agree by chance")
         return {AGREED: reason, AGREED_INCORRECT: reason}
     return {
@@ -108,7 +108,7 @@ def agreement_readings(
     }
 
 
-def _equal_between_groups(groups: Groups, answers_B: NDArray[np.uint64]) -> float:
+def equal_between_groups(groups: Groups, answers_B: NDArray[np.uint64]) -> float:
     """Share of the pairs of stated answers in different groups that are equal; 0 without pairs."""
     stated_B = answers_B > 0
     groups_N = groups.index_B[stated_B]

@@ -62,7 +62,7 @@ _HASH_BYTES = 8
 def group_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading]:
     """`groups/*` and `length/group_gap` of a batch with responses."""
     readings = reward_groups(groups, batch.rewards_B, batch.components, batch.correct_B)
-    texts_B, count = _numbered_texts(batch, groups), len(batch.sequence_ids)
+    texts_B, count = numbered_texts(batch, groups), len(batch.sequence_ids)
     readings["groups/duplicate_rate"] = Rate(count - int(texts_B.max()) - 1, count)
     if (prompts_B := prompt_hashes(batch)) is not None and batch.prompts_are_whole:
         repeated = repeated_prompt_rate(batch.group_ids_B, prompts_B)
@@ -179,7 +179,7 @@ def _reward_std(rewards_B: Floats, groups: Groups, equal_G: Flags) -> NDArray[np
     return np.where(equal_G, 0.0, std_G)
 
 
-def _numbered_texts(batch: RolloutBatch, groups: Groups) -> NDArray[np.int64]:
+def numbered_texts(batch: RolloutBatch, groups: Groups) -> NDArray[np.int64]:
     """A number from 0 for each response, equal for equal tokens in one group."""
     rows = zip(groups.index_B.tolist(), batch.tokens_BT, batch.mask_BT, strict=True)
     numbers: dict[tuple[int, bytes], int] = {}

@@ -33,6 +33,7 @@ from grpodoctor.measure.groups import (
     uncentred_rate,
 )
 from grpodoctor.measure.responses import bound_excess, mean_over
+from grpodoctor.measure.same_answers import same_answer_readings
 from grpodoctor.measure.similarity import group_similarity
 from grpodoctor.measure.subsample import (
     COMPRESSED_RESPONSES,
@@ -234,12 +235,26 @@ def _groups(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
         readings["groups/duplicate_rate"] = Rate(int((same[0] & same[1]).sum()), texts.size)
         if (scores := _scores(columns)) is not None:
             readings |= equal_text_readings(groups, texts, scores[1])
+            readings |= _same_answers(columns, groups, scores[1])
     if (repeated := _repeated_prompts(columns)) is not None:
         readings[REPEATED_PROMPTS] = repeated
     similarity = _similarity(columns)
     if similarity is not None:
         readings["groups/text_similarity"] = similarity
     return readings | _whole_groups(columns, groups) | _group_rewards(columns, groups)
+
+
+def _same_answers(
+    columns: Mapping[str, NDArray[np.generic]], groups: Groups, scores_B: Column
+) -> dict[str, Reading]:
+    """Readings of responses with one final answer; none without texts."""
+    if "final" not in columns or "characters" not in columns:
+        return {}
+    lengths_B = _double(columns["characters"])
+    if np.isnan(lengths_B).any():
+        return {}
+    answers_B = columns["final"].astype(np.uint64, copy=False)
+    return same_answer_readings(groups, answers_B, columns["text"], scores_B, lengths_B)
 
 
 def _repeated_prompts(columns: Mapping[str, NDArray[np.generic]]) -> Rate | None:

@@ -21,6 +21,7 @@ from grpodoctor.measure.responses import (
     reward_readings,
     staleness_readings,
 )
+from grpodoctor.measure.same_answers import same_answer_readings_of
 from grpodoctor.measure.text import text_readings
 from grpodoctor.measure.updates import update_readings
 from grpodoctor.vocabulary.values import Mean, Reading, merge_all
@@ -106,6 +107,7 @@ def rollout_readings(batch: RolloutBatch) -> dict[str, Reading]:
         **group_readings(batch, groups),
         **place_readings(batch, groups),
         **agreement_of(batch, groups),
+        **same_answer_readings_of(batch, groups),
         **answers_of(batch),
         **advantage_readings(batch, groups),
         **loss_mask_readings(batch),

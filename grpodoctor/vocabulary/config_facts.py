@@ -32,6 +32,7 @@ CONFIG_FACTS: dict[str, Knob] = {
             integer=True,
         ),
         Knob("ignores_end_token", "The sampler goes on after the end token."),
+        Knob("least_length", "Tokens before which no response may end.", 0, 1e9, integer=True),
         Knob("kl_in_reward", "Weight of the KL penalty in the reward.", 0, 10),
         Knob("kl_in_loss", "Weight of the KL penalty in the loss.", 0, 10),
         Knob(

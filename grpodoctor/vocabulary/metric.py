@@ -17,7 +17,8 @@ _MAY_BE_EMPTY = frozenset((
     "entropy/correct", "entropy/incorrect", "reward/truncated", "optimizer/positive_nll",
     "groups/uncentred_rate", "groups/text_similarity", "groups/reward_by_place",
     "groups/length_by_place", "groups/returned_rate", "groups/returned_by_chance",
-    "groups/agreed_rate", "groups/agreed_incorrect_rate", "prompts/outside_rate",
+    "groups/agreed_rate", "groups/agreed_incorrect_rate", "groups/same_answer_variance",
+    "groups/other_answer_variance", "groups/same_answer_length_correlation", "prompts/outside_rate",
     "tools/failure_rate", "environment/invalid_action_rate", "clip/high_probability",
     "critic/explained_variance",  # undefined if all returns are equal
     "experts/replay_agreement",

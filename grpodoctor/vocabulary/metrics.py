@@ -142,6 +142,13 @@ METRICS: tuple[Metric, ...] = (
            "them.", "sampler", 0, how=_ROLLOUTS),
     Metric("groups/other_text_variance", "mean", "reward²", "groups with identical and different responses",
            "The same of two different responses to one prompt.", "sampler", 0, how=_ROLLOUTS),
+    Metric("groups/same_answer_variance", "mean", "reward²", "groups with one and with two answers",
+           "Reward variance of different responses to one prompt that state the same answer with a digit, in a box or "
+           "after `#`: half the mean squared difference of two of them.", "sampler", 0, how=_ROLLOUTS),
+    Metric("groups/other_answer_variance", "mean", "reward²", "groups with one and with two answers",
+           "The same of two responses that state different answers.", "sampler", 0, how=_ROLLOUTS),
+    Metric("groups/same_answer_length_correlation", "mean", "correlation", "pairs of responses with the same answer",
+           "Correlation of their differences in reward and in length.", "sampler", -1, 1, how=_ROLLOUTS),
     Metric("groups/agreed_rate", "rate", "share", "groups of four or more",
            "Groups in which three quarters of the responses state one answer with a digit, in a box or after `#`; "
            "not if the batch has only a few answers.", "sampler", 0, 1, how=_ROLLOUTS),

@@ -247,11 +247,17 @@ def train_trl(plant: Plant, seed: int, run_dir: Path) -> None:
     planted_trl.train(plant.settings, plant.fault, seed, plant.steps, run_dir)
 
 
-def examine(plant: Plant, run_dir: Path) -> Result:
-    """Examine a run as `grpodoctor check` does."""
+def examine(plant: Plant, run_dir: Path, view: str = "") -> Result:
+    """Examine a run as `grpodoctor check` does.
+
+    The view `log` is the log of a TRL run without its completions, and the view `config` is
+    the folder of the run with its config.
+    """
     config = run_dir.with_name(run_dir.name.replace("seed", "config") + ".json")
-    options = ReadOptions(run_config=config) if plant.with_config else None
-    report = replay(run_dir, options=options).report
+    with_config = plant.with_config or view == "config"
+    options = ReadOptions(run_config=config) if with_config else None
+    path = run_dir / "trainer_state.json" if view == "log" else run_dir
+    report = replay(path, options=options).report
     findings = report.diagnosis.findings
     is_harmless = (
         plant.must_harm
@@ -269,7 +275,7 @@ def plants() -> dict[str, tuple[Any, Plant]]:
         f"bundled/{name}": (train_bundled, plant) for name, plant in BUNDLED.items()
     }
     trl = {f"trl/{name}": (train_trl, Plant(*row)) for name, row in planted_trl.PLANTS.items()}
-    return runs | trl | _unseen() | _field() | _reports() | _pipeline()
+    return runs | trl | _unseen() | _field() | _reports() | _pipeline() | _usage()
 
 
 def _unseen() -> dict[str, tuple[Any, Plant]]:
@@ -317,17 +323,25 @@ def _pipeline() -> dict[str, tuple[Any, Plant]]:
     return _halves("pipeline", planted_pipeline, planted_trl_pipeline)
 
 
+def _usage() -> dict[str, tuple[Any, Plant]]:
+    """The sixth set in two halves, trained with TRL alone."""
+    import planted_trl_usage
+
+    return _halves("usage", None, planted_trl_usage)
+
+
 def _halves(name: str, bundled: Any, trl: Any) -> dict[str, tuple[Any, Plant]]:
     """A set of cases in two halves: runs with an even number are in half A."""
     halves, runs = (f"{name}-a", f"{name}-b"), {}
-    for number, (title, case) in enumerate(bundled.CASES.items()):
+    for number, (title, case) in enumerate(bundled.CASES.items() if bundled else ()):
         own = case.fault and f"{bundled.PREFIX}{case.fault}"
         plant = Plant(case.settings, case.codes, own, None, bundled.STEPS, must_harm=True)
         runs[f"{halves[number % 2]}/{title}"] = (
             train_bundled, replace(plant, stops_at=case.stops_at)
         )  # fmt: skip
     for number, (title, case) in enumerate(trl.CASES.items()):
-        plant = Plant(case.settings, case.codes, case.fault, None, trl.STEPS, case.with_config)
+        steps = case.steps or trl.STEPS
+        plant = Plant(case.settings, case.codes, case.fault, None, steps, case.with_config)
         runs[f"{halves[number % 2]}-trl/{title}"] = (train_trl, replace(plant, must_harm=True))
     return runs
 
@@ -358,6 +372,7 @@ def results_of(
     *,
     examine_only: bool,
     completions: bool = False,
+    view: str = "",
 ) -> Iterator[tuple[str, list[Result]]]:
     """Train the missing runs and examine all."""
     if not examine_only:
@@ -366,7 +381,7 @@ def results_of(
         if names and not any(part in name for part in names):
             continue
         run_dirs = [out / name / f"seed-{seed}" for seed in seeds]
-        results = [examine(plant, run_dir) for run_dir in run_dirs if run_dir.exists()]
+        results = [examine(plant, run_dir, view) for run_dir in run_dirs if run_dir.exists()]
         if results:
             yield name, results
 
@@ -406,6 +421,10 @@ def main() -> None:
     parser.add_argument("--examine-only", action="store_true", help="train nothing")
     parser.add_argument("--train-only", action="store_true", help="examine nothing")
     parser.add_argument("--completions", action="store_true", help="TRL logs the responses too")
+    parser.add_argument(
+        "--view", choices=["log", "config"], default="",
+        help="examine the logs of TRL runs without completions, or the folders with the config",
+    )  # fmt: skip
     options = parser.parse_args()
     out = options.out or Path(tempfile.mkdtemp(prefix="planted-"))
     if options.train_only:
@@ -419,6 +438,7 @@ def main() -> None:
         out,
         examine_only=options.examine_only,
         completions=options.completions,
+        view=options.view,
     )
     results = dict(found)
     print(*table(results), "", *totals(results), sep="\n")

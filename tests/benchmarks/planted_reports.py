@@ -41,6 +41,8 @@ class Case:
     """Whether the user gives the config of a TRL run to `check`."""
     stops_at: int = 0
     """Step at which the bundled trainer is stopped and resumed; 0 does not stop it."""
+    steps: int = 0
+    """Steps of a TRL run; 0 takes those of the set."""
 
 
 def graded(grade: Callable[[float, Any, str, int], float]) -> Fault:

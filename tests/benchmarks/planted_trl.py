@@ -115,10 +115,12 @@ def train(settings: Sequence[str], fault: str | None, seed: int, steps: int, run
     import planted_trl_pipeline
     import planted_trl_reports
     import planted_trl_unseen
+    import planted_trl_usage
 
-    reward = chosen.pop("reward", "good")
+    reward, peft = chosen.pop("reward", "good"), chosen.pop("peft", None)
     later = (
-        planted_trl_unseen, planted_trl_field, planted_trl_reports, planted_trl_pipeline
+        planted_trl_unseen, planted_trl_field, planted_trl_reports, planted_trl_pipeline,
+        planted_trl_usage,
     )  # fmt: skip
     faults, functions = dict(FAULTS), dict(REWARDS)
     for module in later:
@@ -126,6 +128,8 @@ def train(settings: Sequence[str], fault: str | None, seed: int, steps: int, run
         functions |= module.REWARDS
     rewards = functions[reward]()
     arguments = {**_BASE, **{key: json.loads(value) for key, value in chosen.items()}}
+    if peft:
+        arguments["peft"] = json.loads(peft)
     run_dir.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:
         model, rows, heldout = _prepare(Path(folder), seed, task_settings)
@@ -211,16 +215,25 @@ def _trainer(
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     progress_bars_off()
-    settings = GRPOConfig(str(run_dir), max_steps=steps, seed=seed, **arguments)
+    options = dict(arguments)
+    adapter = _adapter(options.pop("peft", None))
+    settings = GRPOConfig(str(run_dir), max_steps=steps, seed=seed, **options)
     trainer = GRPOTrainer(
         str(model),
         reward_funcs=rewards,
         args=settings,
         train_dataset=Dataset.from_list(rows),
         eval_dataset=Dataset.from_list(heldout) if settings.eval_strategy != "no" else None,
+        peft_config=adapter,
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+def _adapter(options: Mapping[str, Any] | None) -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(target_modules="all-linear", **options) if options else None
 
 
 def on_batch(trainer: Any, change: Callable[[dict[str, Any]], None]) -> None:

@@ -167,7 +167,10 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
         [{"repetition_penalty": 1.05}, {"repetition_penalty": 1.0, "blocked_ngrams": 2}],
         [{"repetition_penalty": 1.0}, {"repetition_penalty": 1.0, "blocked_ngrams": 0}],
     ),
-    "CFG024": ([{"ignores_end_token": True}], [{"ignores_end_token": False}]),
+    "CFG024": (
+        [{"ignores_end_token": True}, {"least_length": 512, "max_length": 1024}],
+        [{"ignores_end_token": False}, {"least_length": 8, "max_length": 1024}],
+    ),
     "CFG025": (
         [
             {"max_length": 1024, "max_prompt_length": 512, "context_length": 1024},
@@ -411,8 +414,8 @@ def test_what_may_be_intended_is_a_note(
 
 @each_rule
 def test_the_needs_are_knobs_or_facts(rule: ConfigRule) -> None:
-    # CFG057 and CFG058 need one of two settings, CFG060 and CFG061 read all.
-    assert rule.needs or rule.code in ("CFG057", "CFG058", "CFG060", "CFG061")
+    # CFG024, CFG057 and CFG058 need one of two settings, CFG060 and CFG061 read all.
+    assert rule.needs or rule.code in ("CFG024", "CFG057", "CFG058", "CFG060", "CFG061")
     assert all(name in KNOBS or name in CONFIG_FACTS for name in rule.needs)
 
 

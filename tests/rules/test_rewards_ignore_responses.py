@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 from grpodoctor.measure.answers import answer_matches, answer_readings
 from grpodoctor.measure.groups import equal_text_readings, groups_of
 from grpodoctor.vocabulary.values import Rate, scalar
-from tests.rules.scenario import Curve, Patient, noisy, ramp, steps
+from tests.rules.scenario import RESPONSES, Curve, Patient, noisy, ramp, steps
 
 EQUAL, OTHER = "groups/equal_text_variance", "groups/other_text_variance"
 CORRELATION, DISAGREEMENT = "reward/answer_correlation", "reward/answer_disagreement_rate"
@@ -205,3 +205,52 @@ def test_healthy_rewards_are_no_warning(respond: Respond, is_relative: bool) -> 
     assert [each for each in found_by_rule if each.severity != "info"] == []
     if respond is not noisy_judge:
         assert found_by_rule == []
+
+
+SAME, OTHER_ANSWERS = "groups/same_answer_variance", "groups/other_answer_variance"
+PAIRS_BY_LENGTH = "groups/same_answer_length_correlation"
+
+
+def beyond(same: Curve, equal: Curve = 0.0, by_length: Curve = 0.0) -> dict[str, Curve]:
+    return {
+        SAME: noisy(same, 0.02, 2),
+        OTHER_ANSWERS: noisy(0.25, 0.02, 3),
+        EQUAL: equal,
+        OTHER: 0.25,
+        PAIRS_BY_LENGTH: by_length,
+    }
+
+
+def test_rewards_that_differ_between_responses_with_the_same_answer_are_a_warning() -> None:
+    finding = run(beyond(0.12)).finding("REW021")
+    assert finding.severity == "warning"
+    assert "Responses with the same answer differ in reward" in finding.summary
+    assert run(beyond(0.12), RISING).finding("REW021").severity == "info"
+
+
+@pytest.mark.parametrize(
+    "curves", [beyond(0.04), beyond(0.1, equal=0.1), {**beyond(0.12), EQUAL: lambda _: None}]
+)
+def test_a_small_part_and_noise_are_not_paid_beyond_the_answer(curves: dict[str, Curve]) -> None:
+    found = [each.summary for each in run(curves).findings("REW021")]
+    assert not any("same answer" in text for text in found)
+
+
+def test_success_that_does_not_follow_the_answer_rises_in_vain() -> None:
+    """A verifier that reads another part of the response; a format gate is learned instead."""
+    share: Curve = lambda step: round(RISING(step) * RESPONSES) / RESPONSES  # type: ignore[operator]  # noqa: E731
+    rising = {"accuracy/train": share}
+    assert run({**beyond(0.24), **rising}, share).finding("REW021").severity == "warning"
+    gate = {**beyond(ramp(0.3, 0.05, 80)), **rising}
+    assert run(gate, share).finding("REW021").severity == "info"
+
+
+def test_pay_for_the_length_of_responses_with_the_same_answer_is_named_so() -> None:
+    curves = {**beyond(0.12, by_length=-0.8), "length/mean": noisy(300, 10, 4)}
+    patient = run(curves)
+    finding = patient.finding("REW013")
+    assert (finding.severity, finding.onset_step) == ("warning", 0)
+    assert "shorter ones earn more" in finding.summary
+    assert patient.findings("REW021") == []
+    assert run(curves, RISING).finding("REW013").severity == "info"
+    assert run({**curves, PAIRS_BY_LENGTH: -0.3}).findings("REW013") == []

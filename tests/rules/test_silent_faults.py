@@ -179,6 +179,23 @@ def test_restricted_sampling_and_unknown_probabilities_are_not_judged() -> None:
     assert "DAT006" in skipped(run({}))
 
 
+GREEDY: dict[str, Curve] = {
+    COPIES: 0.875, "groups/size": 8, "entropy/mean": 0.35, "length/mean": 400, "length/max": 900,
+}  # fmt: skip
+
+
+def test_groups_of_one_response_contradict_the_entropy() -> None:
+    """Greedy sampling in a log without the probabilities of responses."""
+    finding = run(GREEDY).finding("DAT006")
+    assert (finding.severity, finding.remedies[0]) == ("warning", "one-temperature")
+    assert finding.onset_step == 0
+
+
+@pytest.mark.parametrize("change", [{COPIES: 0.75}, {"entropy/mean": 0.001}, {"groups/size": 10}])
+def test_groups_with_two_responses_and_certain_policies_are_quiet(change: dict[str, Curve]) -> None:
+    assert run(GREEDY | change).findings("DAT006") == []
+
+
 RETURNED, BY_CHANCE = "groups/returned_rate", "groups/returned_by_chance"
 
 
@@ -210,6 +227,19 @@ def test_a_rate_that_falls_to_zero_is_named_from_the_fall_on() -> None:
     assert finding.remedies == ("check-schedule",)
     assert run(rate(20), count=200).finding("OPT007").onset_step == 20
     assert run(rate(30, peak=1e-4)).finding("OPT007").severity == "warning"
+
+
+def decay(power: float, count: int = 60, floor: float = 0.0) -> dict[str, Curve]:
+    return {RATE: lambda step: 2e-4 * max(floor, (1 - step / count) ** power)}
+
+
+def test_a_rate_that_is_next_to_zero_for_a_fifth_of_the_run_counts_as_zero() -> None:
+    reduced: dict[str, Curve] = {RATE: lambda step: 3e-4 * 0.05 ** min(step // 10, 5)}
+    finding = run(reduced, count=80).finding("OPT007")
+    assert (finding.severity, finding.onset_step) == ("warning", 30)
+    assert "below a thousandth of its peak of 0.0003" in finding.summary
+    for curves in (decay(1), decay(3), decay(6, floor=0.002), decay(1, 200)):
+        assert run(curves, count=60).findings("OPT007") == []
 
 
 def test_a_rate_that_the_log_may_have_rounded_to_zero_gets_a_note() -> None:

@@ -103,6 +103,12 @@ def read_sampler_apart(setting: Setting, settings: Settings) -> Setting | None:
     return setting is True and settings.get("vllm_mode") != "colocate"
 
 
+def _read_greedy(_: Setting, settings: Settings) -> Setting | None:
+    """Whether the sampler takes the most likely tokens."""
+    own = settings.get("generation_kwargs.temperature", settings.get("temperature"))
+    return settings.get("generation_kwargs.do_sample") is False or own == 0
+
+
 _LORA_DEFAULT = 16
 """The default of `lora_r` in TRL's `ModelConfig`."""
 
@@ -248,7 +254,20 @@ FACTS = (
         other_keys=("repetition_penalty",),
     ),
     KnobMapping("blocked_ngrams", "generation_kwargs.no_repeat_ngram_size"),
-    KnobMapping("greedy_sampling", "temperature", read=lambda setting, _: setting == 0),
+    KnobMapping(
+        "greedy_sampling",
+        "generation_kwargs.do_sample",
+        other_keys=("generation_kwargs.temperature", "temperature"),
+        read=_read_greedy,
+    ),
+    KnobMapping(
+        "least_length",
+        "generation_kwargs.min_new_tokens",
+        other_keys=("generation_kwargs.min_tokens",),
+    ),
+    KnobMapping("temperature", "generation_kwargs.temperature"),
+    # The learner divides its logits by the field, and the sampler by what `generation_kwargs` has.
+    KnobMapping("learner_temperature", "temperature"),
     KnobMapping("kl_in_loss", "beta"),
     KnobMapping(
         "sequence_ratio_weights_tokens", "importance_sampling_level", read=_read_response_ratio

@@ -8,9 +8,9 @@ from functools import partial
 from itertools import takewhile
 from typing import ClassVar
 
-from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.run_health import RECENT
-from grpodoctor.rules.shared.whole_group_copies import copies_whole_groups
+from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite, cite_all
+from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, RECENT, current_metric
+from grpodoctor.rules.shared.whole_group_copies import chance_of_whole_groups, copies_whole_groups
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
@@ -41,6 +41,9 @@ class CopiedResponses(Rule):
         If every group is one response, copied, and probabilities far from 1 do not explain it, a
         sampler that is sharper than the learner is no excuse: it samples greedily.
 
+        Where no probabilities are known, entropy and length show the same: a policy of that entropy
+        repeats itself in every group with a negligible chance only.
+
         Groups whose responses are exactly those that the same prompt had at an earlier step, in a
         tenth more of the repeated prompts than any policy that samples would give.
 
@@ -56,8 +59,9 @@ class CopiedResponses(Rule):
 
     Evidence it needs:
         `groups/duplicate_rate` and `groups/expected_duplicate_rate`, which need the tokens and the
-        log-probabilities of each response. For earlier steps, a rollout dump in which prompts
-        repeat. Otherwise `advantage/max` and `advantage/min`.
+        log-probabilities of each response; or `groups/duplicate_rate` of a rollout dump with
+        `entropy/mean`, `length/mean` and `length/max`. For earlier steps, a rollout dump in which
+        prompts repeat. Otherwise `advantage/max` and `advantage/min`.
 
     Remedies:
         Give every request its own seed, and look for the place where rows are doubled.
@@ -101,6 +105,10 @@ class CopiedResponses(Rule):
     """Gap between -log p of the samples and the entropy, in nats, below which the sampler is
     sharper than the learner; MIS003 notes it from there on."""
 
+    max_chance: float = 1e-3
+    """Bound of the chance of copies in all groups, for the policy that makes them most likely. A
+    policy whose entropy is spread over its tokens has a far smaller one."""
+
     min_batches: int = 10
     """Batches with repeated prompts."""
 
@@ -137,7 +145,7 @@ class CopiedResponses(Rule):
         if not len(observed):
             return self._halves(chart)
         if not chart.is_fresh(_EXPECTED):
-            return NOT_LOGGED
+            return self._greedy(chart) or NOT_LOGGED
         if not self._exceeds(observed.last, chart.value(_EXPECTED) or 0.0):
             return None  # the usual case
         settings = chart.config.settings(chart.knobs)
@@ -163,6 +171,20 @@ class CopiedResponses(Rule):
         remedies = ("one-temperature", "check-copied-rows") if is_sharper else None
         evidence = (cite(chart, _DUPLICATES, chance), cite(chart, _EXPECTED))
         return Sighting("warning", text, evidence, remedies, lambda: int(latest[0][0]))
+
+    def _greedy(self, chart: Chart) -> Sighting | None:
+        """Groups of copies that the entropy of the policy excludes."""
+        if not chance_of_whole_groups(chart) <= self.max_chance:
+            return None
+        entropy = current_metric(chart, ENTROPY_METRICS)
+        text = (
+            "Each group is copies of one response, at an entropy of "
+            f"{chart.series(entropy).level(RECENT):.2g} nats per token."
+        )
+        evidence = cite_all(chart, _DUPLICATES, entropy)
+        first = chart.series(_DUPLICATES).steps(WINDOW)[0]
+        remedies = ("one-temperature", "check-copied-rows")
+        return Sighting("warning", text, evidence, remedies, lambda: first)
 
     def _halves(self, chart: Chart) -> RuleResult:
         """Batches whose groups all split in half, as the advantages of the halves show."""

@@ -10,6 +10,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
 from grpodoctor.rules.shared.run_health import RECENT, outcome_metric
 from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _RATE, _GRADIENT = "optimizer/learning_rate", "optimizer/grad_norm"
@@ -20,17 +21,20 @@ _MULTIPLE = 1e-3
 
 
 class LearningRateFellToZero(Rule):
-    """The learning rate was above zero, is zero now, and the run goes on.
+    """The learning rate was above zero, is zero or next to zero now, and the run goes on.
 
     What it sees:
         A learning rate of exactly zero in ten readings or more, after readings above zero. A
-        warm-up begins at zero, and a schedule ends with a single zero; neither lasts.
+        warm-up begins at zero, and a schedule ends with a single zero; neither lasts. A rate below
+        a thousandth of its peak counts as zero if it lasts for a fifth of the run: a cosine is that
+        low over its last fiftieth only, and a cubic decay over its last tenth.
 
     Why it matters:
         The run samples, scores and computes gradients, but no weight changes. The gradient norm,
         the entropy and the reward look as before, and only the reward's rise ends. Usual causes are
         a schedule made for fewer steps than the run has, a resume that restores another schedule,
-        and a scheduler that is stepped once per update instead of once per batch.
+        a scheduler that is stepped once per update instead of once per batch, and a scheduler that
+        lowers the rate when the loss stops falling: the loss of GRPO is always about zero.
 
     Evidence it needs:
         `optimizer/learning_rate`. Optional: `optimizer/grad_norm`.
@@ -57,12 +61,41 @@ class LearningRateFellToZero(Rule):
 
     readings: int = RECENT
     """Consecutive readings of zero. The last step of a linear or cosine schedule is one."""
+    negligible: float = 1e-3
+    """Share of the peak that counts as zero: a thousand steps at such a rate move weights as far as
+    one step at the peak."""
+    min_share: float = 0.2
+    """Share of the run's readings with a negligible rate. The end of any decay by a power up to
+    four is shorter."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Require zeros after a rate above zero."""
         rates = chart.series(_RATE)
-        if not len(rates) or rates.last != 0 or not chart.is_fresh(_RATE):
+        if not len(rates) or not chart.is_fresh(_RATE):
             return None
+        return self._zero(chart) if rates.last == 0 else self._negligible(chart)
+
+    def _negligible(self, chart: Chart) -> Sighting | None:
+        """A rate that has been far below its peak for a part of the run that no decay takes."""
+        rates = chart.series(_RATE)
+        peak = rates.highest.level if rates.highest is not None else 0.0
+        bound = self.negligible * peak
+        if not 0 < rates.last <= bound:
+            return None  # the usual case
+        levels = rates.whole_run()  # block means in a long run
+        share = len(list(takewhile(lambda rate: rate <= bound, reversed(levels)))) / len(levels)
+        if share * rates.readings < self.readings or share < self.min_share:
+            return None
+        onset = _first_step_below(rates, bound)
+        text = (
+            f"The learning rate is below a thousandth of its peak of {peak:.2g} since step "
+            f"{onset}; weights hardly change."
+        )
+        evidence = (cite(chart, _RATE, peak), *cite_all(chart, _GRADIENT, outcome_metric(chart)))
+        return Sighting("warning", text, evidence, find_onset=partial(int, onset))
+
+    def _zero(self, chart: Chart) -> Sighting | None:
+        rates = chart.series(_RATE)
         zeros = len(list(takewhile(lambda rate: rate == 0, reversed(rates.tail(len(rates))))))
         if zeros < self.readings or rates.highest is None:
             return None
@@ -77,6 +110,12 @@ class LearningRateFellToZero(Rule):
         severity: Severity = "info" if _may_be_rounded(chart, before) else "warning"
         evidence = (cite(chart, _RATE, before), *cite_all(chart, _GRADIENT, outcome_metric(chart)))
         return Sighting(severity, text, evidence, find_onset=partial(int, onset))
+
+
+def _first_step_below(rates: Series, bound: float) -> int:
+    """The first of the latest steps that have such a rate without interruption."""
+    recent = rates.tail(len(rates))
+    return rates.steps(len(list(takewhile(lambda rate: rate <= bound, reversed(recent)))))[0]
 
 
 def _may_be_rounded(chart: Chart, rate: float) -> bool:

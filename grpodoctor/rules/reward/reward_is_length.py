@@ -5,13 +5,22 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.shared.flat_outcome import outcome_rose
+from grpodoctor.rules.shared.pay_beyond_answers import (
+    BY_LENGTH,
+    MIN_CORRELATION,
+    OTHER,
+    SAME,
+    beyond_answers,
+)
 from grpodoctor.rules.shared.pay_by_length import longer_earn_less
 from grpodoctor.rules.shared.reward_components import component_means, component_name
 from grpodoctor.rules.shared.run_health import COLLAPSE_LOSS, RECENT, share_lost
 from grpodoctor.rules.shared.step_changes import may_follow, step_changes
 from grpodoctor.rules.shared.trend import start_level
 from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD = "reward/mean"
@@ -35,6 +44,10 @@ class RewardIsLength(Rule):
         loss where that is an average over tokens, while responses were as long as before: since
         then longer responses earn less.
 
+        Responses to one prompt that state the same answer, in a box or after `#`: their rewards
+        differ by a quarter of the variance between answers or more, and by their length. It is
+        `info` where accuracy or reward has risen.
+
     Why it matters:
         The reward function pays for tokens, or for their absence, and for little else. The policy
         learns to write long or short responses; the reward rises as in any good run.
@@ -42,7 +55,7 @@ class RewardIsLength(Rule):
     Evidence it needs:
         `reward/mean` or `accuracy/train`, and `length/mean`. Optional:
         `reward/component/<name>/mean`, `length/truncated_rate`, `environment/turns_mean`,
-        `advantage/mean`, `optimizer/loss`.
+        `advantage/mean`, `optimizer/loss`; responses in the record or in a rollout dump.
 
     Remedies:
         Check the reward function and the weight of its length term. Since a step: look for a
@@ -67,6 +80,7 @@ class RewardIsLength(Rule):
         "length-loss",
         "truncation",
         "repetition",
+        "reward-loss",
     )
     summary: ClassVar[str] = "The reward follows the length of the responses."
     inputs: ClassVar[tuple[Need, ...]] = ((_REWARD, "accuracy/train"), _LENGTH)
@@ -90,15 +104,38 @@ class RewardIsLength(Rule):
     """Mean turns up to which a response is a single turn."""
     min_truncated: float = 0.05
     """Share of truncated responses that explains why the reward falls with the length."""
+    beyond_answers: float = 0.25
+    """Reward variance between responses with one answer, as a share of that between answers; see
+    REW021."""
     min_change: float = 1.25
     """Factor by which the length must have moved: a reward may follow a length that it does not
     drive."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Correlate the changes of the reward, then of its components, with those of the length."""
-        return (
-            self._judge_reward(chart) or self._since_a_step(chart) or self._judge_components(chart)
+        ways = (
+            self._judge_reward, self._since_a_step, self._judge_same_answers,
+            self._judge_components,
+        )  # fmt: skip
+        found = [each for each in (judge(chart) for judge in ways) if each]
+        warned = [each for each in found if each.severity == "warning"]
+        return next(iter(warned or found), None)
+
+    def _judge_same_answers(self, chart: Chart) -> Sighting | None:
+        """Responses with one answer, which are right or wrong together, earn by their length."""
+        found = beyond_answers(chart)
+        if found is None or found.share < self.beyond_answers:
+            return None
+        if abs(found.by_length) < MIN_CORRELATION:
+            return None
+        text = (
+            f"Of responses with the same answer, {'longer' if found.by_length > 0 else 'shorter'} "
+            f"ones earn more: {min(found.share, 9.99):.0%} of the variance between answers."
         )
+        severity: Severity = "info" if outcome_rose(chart) else "warning"
+        evidence = cite_all(chart, SAME, OTHER, BY_LENGTH)
+        first = chart.series(SAME).steps(WINDOW)[0]
+        return Sighting(severity, text, evidence, find_onset=lambda: first)
 
     def _since_a_step(self, chart: Chart) -> Sighting | None:
         """Longer responses that earn less from some step on, at first with the same responses."""
@@ -132,7 +169,8 @@ class RewardIsLength(Rule):
                 f"{text}; {component_name(lost)} {fell}to {chart.series(lost).level(RECENT):.3g}."
             )
             evidence = cite_all(chart, name, _LENGTH, lost)
-            return Sighting("warning", text, evidence, find_onset=onset)
+            began = before.step if before else self._first_step(chart)
+            return Sighting("warning", text, evidence, find_onset=partial(int, began))
         return None
 
     def _first_step(self, chart: Chart) -> int:

@@ -9,6 +9,12 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.flat_outcome import outcome_rose
+from grpodoctor.rules.shared.pay_beyond_answers import (
+    MIN_CORRELATION,
+    OTHER,
+    SAME,
+    beyond_answers,
+)
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
@@ -18,6 +24,9 @@ _EQUAL, _OTHER = "groups/equal_text_variance", "groups/other_text_variance"
 _CORRELATION = "reward/answer_correlation"
 _DISAGREEMENT = "reward/answer_disagreement_rate"
 _AGREED, _AGREED_WRONG = "groups/agreed_rate", "groups/agreed_incorrect_rate"
+_ACCURACY, _REWARD = "accuracy/train", "reward/mean"
+_EQUAL_MEANS = 1e-3
+"""Difference of accuracy and reward up to which the reward is 1 for success and 0 otherwise."""
 _BY_PLACE, _LENGTH_BY_PLACE = "groups/reward_by_place", "groups/length_by_place"
 
 
@@ -25,7 +34,7 @@ class RewardsIgnoreResponses(Rule):
     """Rewards do not follow what the responses say.
 
     What it sees:
-        The responses of each batch, in one of five ways. Identical responses to one prompt whose
+        The responses of each batch, in one of six ways. Identical responses to one prompt whose
         rewards differ: by at least half as much variance as those of different responses, or, as a
         note, by a twentieth. Rewards that, within the groups, hardly correlate with whether the
         final answer is the reference answer, or correlate negatively. Rewards of two values that
@@ -33,7 +42,10 @@ class RewardsIgnoreResponses(Rule):
         that depend on the place of a response in its group, by a twentieth of the variance, while
         lengths do not. Groups that agree on one final answer with a digit, in a box or after `#`,
         which is scored as wrong in more than a quarter of them; not where the answers are one of
-        five choices or fewer. It is a warning where accuracy or reward has not risen.
+        five choices or fewer. Rewards that differ between responses which state the same answer of
+        this kind: by a quarter of the variance between answers, beyond that of identical responses.
+        It is a warning where accuracy or reward has not risen, or where the success of responses
+        differs as much between those with the same answer, from the start of the run to now.
 
     Why it matters:
         The reward does not judge the response: scores reach other rows, answers belong to other
@@ -57,7 +69,8 @@ class RewardsIgnoreResponses(Rule):
         follow the answer. The comparison reads the last box, the text after the last `#`, or the
         last number. Answers that may be equal in another notation, and responses with another
         number behind the reference, are left out. A right answer in a wrong format disagrees. A
-        policy that is certain of wrong answers agrees on them, more so if there are few choices.
+        policy that is certain of wrong answers agrees on them, more so if there are few choices. A
+        reward for style, brevity or steps differs between responses with one answer on purpose.
 
     References:
         Fisher 1925, Statistical Methods for Research Workers, chapter VII (intraclass correlation);
@@ -69,7 +82,7 @@ class RewardsIgnoreResponses(Rule):
     condition: ClassVar[Condition] = "noisy-reward"
     explains: ClassVar[tuple[Condition, ...]] = ("undersized-updates",)
     summary: ClassVar[str] = "Rewards do not follow what the responses say."
-    inputs: ClassVar[tuple[Need, ...]] = ((_EQUAL, _CORRELATION, _BY_PLACE, _AGREED_WRONG),)
+    inputs: ClassVar[tuple[Need, ...]] = ((_EQUAL, _CORRELATION, _BY_PLACE, _AGREED_WRONG, SAME),)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
     references: ClassVar[tuple[str, ...]] = (
         "Fisher 1925, Statistical Methods for Research Workers",
@@ -99,6 +112,15 @@ class RewardsIgnoreResponses(Rule):
     task, three in a hundred of these groups fail."""
     min_agreed: int = 40
     """Groups that agree."""
+    beyond_answers: float = 0.25
+    """Variance between responses with the same answer as a share of that between answers, three
+    standard errors less. Healthy runs of the built-in task have at most .01 beyond that of
+    identical responses, parts for format and length included."""
+    blind: float = 0.5
+    """The same where success itself does not follow the answer, so that its rise is no excuse. A
+    format that the verdict depends on is learned, so its share falls during the run."""
+    min_blind: int = 60
+    """Readings of such a success: formats are learned within some dozen steps."""
     disagreeing: float = 0.1
     """Share of responses for a note. A format that is not learned yet gives as much at first."""
 
@@ -106,7 +128,10 @@ class RewardsIgnoreResponses(Rule):
         """Compare identical responses, rewards and reference answers, and the places in a group."""
         if not any(map(chart.is_fresh, self.inputs[0])):
             return NOT_LOGGED
-        ways = (self._by_answers, self._by_place, self._by_texts, self._by_agreement)
+        ways = (
+            self._by_answers, self._by_place, self._by_texts, self._by_agreement,
+            self._beyond_answers,
+        )  # fmt: skip
         sightings = [examine(chart) for examine in ways]
         found = [each for each in sightings if each]
         warned = [each for each in found if each.severity == "warning"]
@@ -146,6 +171,26 @@ class RewardsIgnoreResponses(Rule):
             return None
         text = f"{share:.0%} of the groups that agree on an answer are scored as wrong."
         return Sighting(self._severity(chart), text, cite_all(chart, _AGREED_WRONG, _AGREED))
+
+    def _beyond_answers(self, chart: Chart) -> Sighting | None:
+        """Rewards that differ between responses with the same answer, and not by chance."""
+        found = beyond_answers(chart)
+        if found is None or not found.share - found.noise >= self.beyond_answers:
+            return None
+        if abs(found.by_length) >= MIN_CORRELATION:
+            return None  # REW013 reports a reward that follows the length
+        text = (
+            f"Responses with the same answer differ in reward: {min(found.share, 9.99):.0%} of the "
+            "variance between answers."
+        )
+        # A reward of 0 or 1 that the answer does not explain rises without success.
+        accuracy, reward = chart.value(_ACCURACY), chart.value(_REWARD)
+        is_known = accuracy is not None and reward is not None
+        is_verdict = is_known and math.isclose(accuracy or 0.0, reward or 0.0, abs_tol=_EQUAL_MEANS)
+        is_lasting = found.lasts and chart.series(SAME).readings >= self.min_blind
+        is_blind = is_verdict and is_lasting and found.share - found.noise >= self.blind
+        severity: Severity = "warning" if is_blind else self._severity(chart)
+        return Sighting(severity, text, cite_all(chart, SAME, OTHER, _EQUAL))
 
     def _by_place(self, chart: Chart) -> Sighting | None:
         """Rewards that depend on the place of a response in its group, at equal lengths."""

@@ -155,6 +155,7 @@ def table_of(responses: Responses, subsample: TextSubsample) -> ResponseTable:
         by_bucket = bucket_means(responses.learner, responses.sampler, columns)
     if responses.texts is not None:
         columns["final"] = stated_answers(responses.texts)
+        columns["characters"] = np.array([len(text) for text in responses.texts], np.float64)
     if responses.texts is not None and responses.references is not None:
         columns["answer"] = answer_matches(responses.texts, responses.references)
     if responses.entropies is not None:

@@ -1,0 +1,80 @@
+"""How much of the reward is paid for the text around the final answer."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import NamedTuple
+
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import WINDOW, Series
+
+SAME, OTHER = "groups/same_answer_variance", "groups/other_answer_variance"
+BY_LENGTH = "groups/same_answer_length_correlation"
+EQUAL = "groups/equal_text_variance"
+_MIN_READINGS = 20
+_LATEST = 40
+"""Readings that the share is computed from: a part of the reward may grow or vanish."""
+_ERRORS = 3.0
+"""Standard errors that the share is lowered by."""
+
+
+_LASTING = 0.75
+"""Share of its first half that the second half has at least, if nothing has changed."""
+MIN_CORRELATION = 0.6
+"""Correlation of reward and length between responses with one answer, three standard errors less,
+from which the length explains what is paid: more than a third of it."""
+
+
+class BeyondAnswers(NamedTuple):
+    """What responses that state the same answer show of the reward."""
+
+    share: float
+    """Reward variance between them, as a share of that between responses with two answers."""
+    noise: float
+    """The same of identical responses; NaN if hardly any batch has some."""
+    by_length: float
+    """Correlation of their differences in reward and in length, nearer to 0 by three standard
+    errors; 0 if unknown."""
+    lasts: bool
+    """Whether the share of the latest half of the readings is not far below that of the first: a
+    format that is learned makes it fall."""
+
+
+def beyond_answers(chart: Chart) -> BeyondAnswers | None:
+    """The shares over the latest readings; None if there are too few."""
+    if not chart.is_fresh(SAME) or not chart.is_fresh(OTHER):
+        return None
+    same, other = _finite(chart.series(SAME)), _finite(chart.series(OTHER))
+    if min(len(same), len(other)) < _MIN_READINGS:
+        return None
+    lasts = _lasts(same, other)
+    same, other = same[-_LATEST:], other[-_LATEST:]
+    between = statistics.fmean(other)
+    least = statistics.fmean(same) - _ERRORS * _error(same)
+    if not between > 0 or not least > 0:
+        return None
+    equal = _finite(chart.series(EQUAL))[-_LATEST:]
+    by_length = _finite(chart.series(BY_LENGTH))
+    noise = statistics.fmean(equal) / between if len(equal) >= _MIN_READINGS else math.nan
+    correlation = 0.0
+    if len(by_length) >= _MIN_READINGS:
+        mean = statistics.fmean(by_length)
+        correlation = math.copysign(max(0.0, abs(mean) - _ERRORS * _error(by_length)), mean)
+    return BeyondAnswers(least / between, noise, correlation, lasts)
+
+
+def _lasts(same: list[float], other: list[float]) -> bool:
+    halves = [slice(None, len(same) // 2), slice(len(same) // 2, None)]
+    before, after = (
+        statistics.fmean(same[half]) / max(statistics.fmean(other[half]), 1e-12) for half in halves
+    )
+    return after >= _LASTING * before
+
+
+def _finite(series: Series) -> list[float]:
+    return list(filter(math.isfinite, series.tail(WINDOW)))
+
+
+def _error(values: list[float]) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values))
