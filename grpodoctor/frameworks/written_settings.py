@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.knobs import Setting
 
 Settings = Mapping[str, Setting]
@@ -41,7 +42,7 @@ class Raw(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WithNote:
     """A framework's value, and a remark on it for the user."""
 
@@ -49,7 +50,7 @@ class WithNote:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Option:
     """The value of an option of the written value, one of `OPTIONS` in `settings.py`."""
 
@@ -58,14 +59,14 @@ class Option:
     """Its value if it is not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NothingToSet:
     """The framework already does this, or a setting must be removed, which the note names."""
 
     note: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unsupported:
     """The framework has no setting for this value of the knob."""
 
@@ -73,7 +74,7 @@ class Unsupported:
     """What the user can do instead."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quotient:
     """The framework sets a size: the product of other knobs divided by this one."""
 
@@ -81,7 +82,7 @@ class Quotient:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Product:
     """The framework sets a size: this knob times another one."""
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 from grpodoctor.measure.batch import Floats, Integers, RolloutBatch
 from grpodoctor.measure.divergence import k3
 from grpodoctor.support.arrays import np, with_errstate
+from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate, Reading
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ PER_RESPONSE = ("prob_diff_mean", "prob_diff_max", "logprob_diff_mean", "logprob
 _OVER_TOKENS = ("bias", "kl_k1", "kl_k3", "chi2", "ess", "pearson", "far_rate")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenPairs:
     """The tokens with finite log-probabilities on both sides, in the order of their responses."""
 
@@ -118,7 +118,7 @@ class TokenPairs:
         return figures
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PairMoments:
     """Mergeable moments for the effective sample size and the correlation of all tokens.
 

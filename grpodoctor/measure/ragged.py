@@ -8,7 +8,6 @@ split into shards.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from grpodoctor.measure.batch import Flags
 from grpodoctor.measure.mismatch import FAR
 from grpodoctor.support.arrays import np, with_errstate
+from grpodoctor.support.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +32,7 @@ sampler's probability, d the log-ratio of learner to sampler, and e = exp(d) - 1
 GAP_MAXIMA = ("gap/logprob_diff_max", "gap/prob_diff_max")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ragged:
     """One list of numbers per response."""
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.rules.base import SEVERITIES, Severity
+from grpodoctor.support.frozen import frozen
 from grpodoctor.support.suggestions import check_name
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -27,7 +28,7 @@ _MOST_CHANNELS = 8
 _LONGEST = 500
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChannelSettings:
     """One destination. Its options name environment variables, so it holds no secret."""
 
@@ -35,7 +36,7 @@ class ChannelSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AlertSettings:
     """The findings to send, how often, and where."""
 

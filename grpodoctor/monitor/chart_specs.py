@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from grpodoctor.support.frozen import frozen
 
 Color = Literal["blue", "green", "red", "violet", "amber", "gray"]
 Dash = Literal["solid", "dash", "dot", "dashdot"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Curve:
     """One metric in a chart."""
 
@@ -23,7 +24,7 @@ class Curve:
     """Whether the curve of a second run is drawn too."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChartSpec:
     """One chart over training steps."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from grpodoctor.support.frozen import frozen
 from grpodoctor.support.safe_text import plain
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def code(text: str) -> Span:
     return Span(text, "code")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Paragraph:
     """A paragraph of text."""
 
@@ -71,7 +72,7 @@ class Paragraph:
     style: Literal["normal", "faint", "lead", "warning"] = "normal"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bullets:
     """A list of short texts."""
 
@@ -82,7 +83,7 @@ class Bullets:
     cause; `check`: what would confirm or exclude it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Codes:
     """A run of codes or keys, such as the rules without findings."""
 
@@ -90,7 +91,7 @@ class Codes:
     codes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column:
     """The head of a table column."""
 
@@ -106,7 +107,7 @@ class Column:
     their middle."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Table:
     """A table; every row has one cell per column."""
 
@@ -117,7 +118,7 @@ class Table:
     """One line per row for terminals that are too narrow for the table."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     """A line to copy into a configuration, or an instruction for a person."""
 
@@ -142,7 +143,7 @@ _APPLIED = {
 """The applicability of a remedy, as reports state it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Remedy:
     """A change that the reader can make."""
 
@@ -161,7 +162,7 @@ class Remedy:
         return _APPLIED.get(self.applicability, self.applicability)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Card:
     """A finding, or a cause: a headline, the facts, and what to do."""
 
@@ -180,7 +181,7 @@ class Card:
     resolved: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Token:
     """One token of a response."""
 
@@ -191,7 +192,7 @@ class Token:
     worst: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Response:
     """One response, either as text or token by token."""
 
@@ -207,7 +208,7 @@ class Response:
     cut_after: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chart:
     """An interactive chart."""
 
@@ -217,7 +218,7 @@ class Chart:
     """The content of the chart, for those who cannot see it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Charts:
     """Charts next to each other; only HTML has them."""
 
@@ -227,7 +228,7 @@ class Charts:
     """Pixels that each chart needs; 0 puts as many next to each other as the page allows."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Heading:
     """A heading inside a section."""
 
@@ -235,7 +236,7 @@ class Heading:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SideBySide:
     """Two columns on a wide page, one after the other elsewhere."""
 
@@ -244,7 +245,7 @@ class SideBySide:
     right: tuple[Block, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Group:
     """Blocks that belong together, without their own heading."""
 
@@ -252,7 +253,7 @@ class Group:
     blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Detail:
     """Content with a full form for HTML and a brief form for text and Markdown."""
 
@@ -261,7 +262,7 @@ class Detail:
     brief: tuple[Block, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Section:
     """A part of a report under its own heading."""
 
@@ -288,7 +289,7 @@ Block = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """A whole report."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grpodoctor.rules.base import Finding
+from grpodoctor.support.frozen import frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class Change:
     """The step at which the change was detected: after the onset, or after the last sighting."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Skipped:
     """A rule that could not be examined because a metric is not logged."""
 
@@ -29,7 +30,7 @@ class Skipped:
     """How to log them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inapplicable:
     """A rule that does not apply to this run."""
 
@@ -37,7 +38,7 @@ class Inapplicable:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Defect:
     """A rule that raised an exception: a fault of the rule, not of the run."""
 
@@ -50,7 +51,7 @@ class Defect:
     """Steps at which it raised."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Diagnosis:
     """The state of a run according to its rules.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from grpodoctor.support.frozen import frozen
 
 CrashKind = Literal[
     "gpu-memory",
@@ -19,7 +20,7 @@ CrashKind = Literal[
 does not show why. `exception`: any other error."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Crash:
     """The error with which a log ends."""
 

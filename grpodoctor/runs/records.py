@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import orjson
 
+from grpodoctor.support.frozen import frozen
 from grpodoctor.support.safe_text import clean_text
 from grpodoctor.support.validation_reasons import first_reason
 from grpodoctor.vocabulary.knobs import Setting
@@ -152,7 +153,7 @@ EventKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event:
     """One line of the journal, `events.jsonl`."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from grpodoctor.monitor.diagnosis.causal_table import (
@@ -20,6 +20,7 @@ from grpodoctor.monitor.diagnosis.plausibility import (
     problem_began,
 )
 from grpodoctor.rules.base import SEVERITIES, Finding, Rule, Severity
+from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.conditions import Condition
 
 ONSET_SLACK = 10
@@ -72,7 +73,7 @@ def is_alarm(finding: Finding) -> bool:
     return SEVERITIES.index(finding.severity) >= SEVERITIES.index(_LEAST_SEVERE_CAUSE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Symptom:
     """A finding that another one explains."""
 
@@ -86,7 +87,7 @@ class Symptom:
         return mechanism(self.path) if len(self.path) > 1 else ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreatedCause:
     """A resolved finding that explains one that is still active."""
 
@@ -105,7 +106,7 @@ class TreatedCause:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     """A finding that no other active one explains, with the findings that it explains."""
 
@@ -171,7 +172,7 @@ class Problem:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunContext:
     """What the search for causes knows about the run besides its findings."""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
 from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
+from grpodoctor.support.frozen import frozen
 from grpodoctor.support.progress import NoProgress, Progress
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadOptions:
     """The user's options for reading a log."""
 
