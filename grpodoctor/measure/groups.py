@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
 from grpodoctor.support.arrays import np, with_errstate
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
 
 REWARD_RESOLUTION = 1e-6
 """Rewards of a group count as equal if they differ by at most this share of the largest one. It is

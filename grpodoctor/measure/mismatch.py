@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
-from grpodoctor.measure.batch import Floats, Integers, RolloutBatch
 from grpodoctor.measure.divergence import k3
 from grpodoctor.support.arrays import np, with_errstate
 from grpodoctor.support.frozen import frozen
@@ -22,6 +21,8 @@ from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate, Reading
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from grpodoctor.measure.batch import Floats, Integers, RolloutBatch
 
 POSITION_EDGES = (0, 16, 64, 256, 1024, 4096)
 """Starts of the position buckets; the last one is open."""
