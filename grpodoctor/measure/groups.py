@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from grpodoctor.support.arrays import np, with_errstate
@@ -126,6 +125,8 @@ def hashes_by_group(groups_B: Integers, content_of: Callable[[int], bytes]) -> N
         groups_B: a number per response, equal within a group.
         content_of: the prompt of a response, by its row.
     """
+    from hashlib import blake2b  # loads OpenSSL, which a log without dumps does not need
+
     _, first_G, index_B = np.unique(groups_B, return_index=True, return_inverse=True)
     contents = (content_of(row) for row in first_G.tolist())
     hashes = [blake2b(content, digest_size=_HASH_BYTES).digest() for content in contents]
