@@ -115,9 +115,9 @@ class _Distances:
 
 
 class _Rises:
-    """The directions of the changes in a window, as the bits of a number; the lowest is the latest.
+    """The directions of the changes in a window, one bit per change; the latest is the lowest bit.
 
-    Two metrics that move together or in opposite ways are told from others by one comparison.
+    One comparison then counts the changes that two metrics make in the same direction.
     """
 
     __slots__ = ("_asked", "_bits")
@@ -421,7 +421,7 @@ class Series:
         return self._distances.of(self._steps, self._values) if self._steps else []
 
     def rises(self, count: int) -> int:
-        """Whether each of the latest `count` changes is a rise, as bits; the lowest is the latest.
+        """Whether each of the latest `count` changes is a rise: a bit for each, the lowest last.
 
         Bits of changes before the window, or before the first one, are 0.
         """
