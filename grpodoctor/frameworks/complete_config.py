@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from grpodoctor.errors import ConfigError
@@ -15,11 +15,10 @@ from grpodoctor.frameworks.package_settings import package_settings
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.frameworks.run_config import flattened
 from grpodoctor.frameworks.training_method import other_method
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.knobs import Setting
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CompleteConfig:
     """What is known about a run's configuration besides its current knobs."""
 

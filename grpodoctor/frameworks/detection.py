@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.registry import GENERIC, generic_framework, logging_frameworks
-from grpodoctor.support.frozen import frozen
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Guess:
     """A framework that may have written a log."""
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-
-from grpodoctor.support.frozen import frozen
 
 FRAMEWORK_KEY, METHOD_KEY = "launch.framework", "launch.method"
 """Keys of what the command names, among the settings of the script."""
@@ -25,7 +24,7 @@ SFT, PREFERENCES = "supervised fine-tuning (SFT)", "preference optimization such
 RL = "reinforcement learning"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Launch:
     """What a command names."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 from grpodoctor.errors import name_some
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.knobs import Setting
 
 _REINFORCED = ("reward/mean", "accuracy/train", "groups/", "advantage/", "clip/", "ratio/",
@@ -67,7 +67,7 @@ _OF_LANGUAGE = ("groups/", "length/", "kl/reference", "kl/teacher", "mismatch/",
 """Metrics, or their families, that an agent without a language model does not have."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Objective:
     """A kind of training that is not examined, and how its keys show it."""
 

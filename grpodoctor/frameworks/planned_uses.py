@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from grpodoctor.frameworks.key_meaning import KeyMeaning
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.metric import Kind
 
 ROUNDING = 1e-3
 """A share may exceed its bounds by so much through rounding."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Use:
     """A row of the table, applied to this log."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.knobs import Setting
 
 Settings = Mapping[str, Setting]
@@ -42,7 +41,7 @@ class Raw(str):
     __slots__ = ()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class WithNote:
     """A framework's value, and a remark on it for the user."""
 
@@ -50,7 +49,7 @@ class WithNote:
     note: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Option:
     """The value of an option of the written value, one of `OPTIONS` in `settings.py`."""
 
@@ -59,14 +58,14 @@ class Option:
     """Its value if it is not known."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class NothingToSet:
     """The framework already does this, or a setting must be removed, which the note names."""
 
     note: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Unsupported:
     """The framework has no setting for this value of the knob."""
 
@@ -74,7 +73,7 @@ class Unsupported:
     """What the user can do instead."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Quotient:
     """The framework sets a size: the product of other knobs divided by this one."""
 
@@ -82,7 +81,7 @@ class Quotient:
     note: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Product:
     """The framework sets a size: this knob times another one."""
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 from grpodoctor.measure.divergence import k3
 from grpodoctor.support.arrays import np, with_errstate
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate, Reading
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ PER_RESPONSE = ("prob_diff_mean", "prob_diff_max", "logprob_diff_mean", "logprob
 _OVER_TOKENS = ("bias", "kl_k1", "kl_k3", "chi2", "ess", "pearson", "far_rate")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class TokenPairs:
     """The tokens with finite log-probabilities on both sides, in the order of their responses."""
 
@@ -119,7 +119,7 @@ class TokenPairs:
         return figures
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PairMoments:
     """Mergeable moments for the effective sample size and the correlation of all tokens.
 

@@ -8,13 +8,13 @@ split into shards.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from grpodoctor.measure.mismatch import FAR
 from grpodoctor.support.arrays import np, with_errstate
-from grpodoctor.support.frozen import frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +33,7 @@ sampler's probability, d the log-ratio of learner to sampler, and e = exp(d) - 1
 GAP_MAXIMA = ("gap/logprob_diff_max", "gap/prob_diff_max")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Ragged:
     """One list of numbers per response."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,6 @@ from grpodoctor.remedies.base import Readings, Remedy, assumed, number
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 from grpodoctor.rules.catalogue import all_rules
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.knobs import KNOBS, LOGGED_KNOBS, Setting
 from grpodoctor.vocabulary.plain_names import plain_name
 
@@ -27,7 +26,7 @@ _MODEL_NAME = re.compile(r"[\w./~@+-]{1,120}", re.ASCII)
 """A model's name or path that a shell takes as it is."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Advice:
     """A remedy for a finding, with the change that it makes to the run's settings.
 
@@ -114,7 +113,7 @@ class Advice:
         }
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class AdviceSource:
     """What remedies depend on in a run, at one moment."""
 

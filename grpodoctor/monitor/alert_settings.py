@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.rules.base import SEVERITIES, Severity
-from grpodoctor.support.frozen import frozen
 from grpodoctor.support.suggestions import check_name
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -28,7 +27,7 @@ _MOST_CHANNELS = 8
 _LONGEST = 500
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ChannelSettings:
     """One destination. Its options name environment variables, so it holds no secret."""
 
@@ -36,7 +35,7 @@ class ChannelSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class AlertSettings:
     """The findings to send, how often, and where."""
 

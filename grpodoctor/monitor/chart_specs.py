@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
-
-from grpodoctor.support.frozen import frozen
 
 Color = Literal["blue", "green", "red", "violet", "amber", "gray"]
 Dash = Literal["solid", "dash", "dot", "dashdot"]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Curve:
     """One metric in a chart."""
 
@@ -24,7 +23,7 @@ class Curve:
     """Whether the curve of a second run is drawn too."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ChartSpec:
     """One chart over training steps."""
 

@@ -6,13 +6,12 @@ A crash is no fault of the training: it changes neither the verdict nor the exit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from grpodoctor.monitor.advice import Advice
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.runs.crash import Crash, CrashKind
-from grpodoctor.support.frozen import frozen
 
 _CAUTION = "the run ended out of GPU memory, so free some first"
 
@@ -31,7 +30,7 @@ _WHAT_TO_DO: Mapping[CrashKind, str] = {
 """What to do where that is certain; another exception speaks for itself."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CrashReport:
     """The error with which a log ends, and what to do about it."""
 

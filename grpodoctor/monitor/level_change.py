@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from grpodoctor.rules.base import Sighting
 from grpodoctor.rules.reward.no_rise import NoRise
@@ -12,7 +13,6 @@ from grpodoctor.rules.shared.trend import OUTCOMES
 from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import BASELINE, OPENING, Series
-from grpodoctor.support.frozen import frozen
 
 _LONG = 2 * BASELINE
 """Readings from which the first ten and the latest ten do not overlap."""
@@ -21,7 +21,7 @@ _SHORT = 2 * OPENING
 """Readings from which the first three and the latest three do not overlap."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class LevelChange:
     """The first and the latest level of a metric, as its verdict and its rules compare them."""
 

@@ -22,7 +22,7 @@ url-env = "SLACK_WEBHOOK_URL"
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,7 +35,6 @@ from grpodoctor.rules import catalogue
 from grpodoctor.rules.base import SEVERITIES, Rule, RuleResult, Severity, Sighting
 from grpodoctor.runs.chart import Chart
 from grpodoctor.support.files.regular_files import read_regular
-from grpodoctor.support.frozen import frozen
 from grpodoctor.support.suggestions import check_name, near_names
 from grpodoctor.support.toml_text import parse_toml
 from grpodoctor.vocabulary.metrics import METRICS, metric_of
@@ -46,7 +45,7 @@ _LARGEST = 1 << 20
 _T = TypeVar("_T")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ProjectSettings:
     """The settings of a project."""
 

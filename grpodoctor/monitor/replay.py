@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from grpodoctor.errors import OtherTrainingError
@@ -16,7 +17,6 @@ from grpodoctor.rules.base import Rule
 from grpodoctor.runs.reading.opening import FrameworkRun, log_of, open_run
 from grpodoctor.runs.reading.read_notes import short_run_note
 from grpodoctor.runs.reading.read_options import ReadOptions
-from grpodoctor.support.frozen import frozen
 
 _OUTCOMES = ("reward/mean", "accuracy/train")
 _SHARES_OF_GROUPS = (
@@ -27,7 +27,7 @@ _SHARES_OF_GROUPS = (
 """Metrics that only a log of reinforcement learning has."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Where a run comes from: a store, a stream, or some of the rows of a log."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpodoctor.monitor.advice import Advice, usable
@@ -15,14 +15,13 @@ from grpodoctor.monitor.response_lengths import Lengths
 from grpodoctor.rules.base import SEVERITIES, Evidence, Finding
 from grpodoctor.rules.diagnosis import Defect, Inapplicable, Skipped
 from grpodoctor.support.files.growing_files import Damage
-from grpodoctor.support.frozen import frozen
 
 SCHEMA_VERSION = 2
 """Version of the report's JSON. Version 2 adds `verdict`, `causes`, `coverage` and `defects`, and
 orders the findings by cause; every key of version 1 is unchanged."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RunFacts:
     """The identity of a run, and how much of it was read."""
 
@@ -61,7 +60,7 @@ class RunFacts:
         }
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class TreatmentEntry:
     """One line of the treatment journal."""
 
@@ -87,7 +86,7 @@ class TreatmentEntry:
         return {**self.body, "step": self.step, "kind": self.kind, "remedy": self.remedy}
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class EarlierRun:
     """A run that the same log holds before the one of the report."""
 
@@ -145,7 +144,7 @@ def with_earlier_runs(verdict: Verdict, runs: Sequence[EarlierRun]) -> Verdict:
     return replace(verdict, sentence=f"{verdict.sentence} {earlier}")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything known about a run."""
 

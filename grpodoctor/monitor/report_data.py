@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from grpodoctor.monitor.chart_specs import CHARTED_METRICS
 from grpodoctor.monitor.diagnosis.diagnose import Diagnosis
@@ -20,11 +20,10 @@ from grpodoctor.monitor.sample_responses import (
 from grpodoctor.monitor.vitals import Vital, vital_signs
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Baseline
-from grpodoctor.support.frozen import frozen
 from grpodoctor.support.safe_text import plain
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ComparisonRun:
     """A second run that is drawn into the same charts."""
 
@@ -35,7 +34,7 @@ class ComparisonRun:
     """The result of the comparison, in one sentence."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ReportData:
     """A report with the vitals, charts and responses that people see next to it."""
 

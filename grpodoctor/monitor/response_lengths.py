@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from grpodoctor.rules.base import Rule
 from grpodoctor.rules.length.length_near_limit import LengthNearLimit
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
-from grpodoctor.support.frozen import frozen
 
 _MEAN, _TRUNCATED = "length/mean", "length/truncated_rate"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Lengths:
     """What the lengths of a run show, in tokens."""
 

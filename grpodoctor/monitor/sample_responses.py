@@ -12,7 +12,6 @@ from grpodoctor.errors import RunError
 from grpodoctor.monitor.report import Report
 from grpodoctor.monitor.vitals import format_number, format_reading
 from grpodoctor.runs.rollouts import read_rollouts, rollout_files
-from grpodoctor.support.frozen import frozen
 
 MAX_RESPONSES = 8
 """Maximum number of responses in a report."""
@@ -28,7 +27,7 @@ _COLUMNS = ("sequence_id", "prompt", "text", "reward", "correct", "truncated", "
             "logprob_diff_max")  # fmt: skip
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class SampleResponse:
     """One response for a person to read."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.knobs import Setting
 
 _SAVING_TIME = "time/checkpoint"
@@ -18,7 +18,7 @@ _STRATEGY, _BY_STEPS = "save_strategy", "steps"
 """The setting of transformers that may replace the interval by another occasion."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class SavedCheckpoints:
     """The steps of a run that have a checkpoint."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from grpodoctor.monitor.level_change import LevelChange, level_change_of
 from grpodoctor.rules.shared.whole_run import never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import BASELINE, Series
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import NotApplicable
 
@@ -65,7 +65,7 @@ _NOT_COMPUTED = "0 at every step, so the framework did not compute it"
 Trend = Literal["up", "down", "steady", "unknown"]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Vital:
     """One vital sign."""
 

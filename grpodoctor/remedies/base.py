@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from grpodoctor.runs.crash import CrashKind
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.knobs import Setting
 
 Readings = Mapping[str, float]
@@ -43,7 +43,7 @@ ONSET = "the onset of the finding"
 """Reports replace it in instructions by the step of their finding."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Criterion:
     """A metric by which a remedy is judged, as a target or as a guard."""
 
@@ -56,7 +56,7 @@ class Criterion:
     """Guard only: movement that is always allowed, for metrics whose level may be near zero."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Requirement:
     """A reading or a knob that must be above a bound, or the remedy has nothing to act on."""
 

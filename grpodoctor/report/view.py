@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from grpodoctor.support.frozen import frozen
 from grpodoctor.support.safe_text import plain
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def code(text: str) -> Span:
     return Span(text, "code")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Paragraph:
     """A paragraph of text."""
 
@@ -72,7 +71,7 @@ class Paragraph:
     style: Literal["normal", "faint", "lead", "warning"] = "normal"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Bullets:
     """A list of short texts."""
 
@@ -83,7 +82,7 @@ class Bullets:
     cause; `check`: what would confirm or exclude it."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Codes:
     """A run of codes or keys, such as the rules without findings."""
 
@@ -91,7 +90,7 @@ class Codes:
     codes: tuple[str, ...]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Column:
     """The head of a table column."""
 
@@ -107,7 +106,7 @@ class Column:
     their middle."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Table:
     """A table; every row has one cell per column."""
 
@@ -118,7 +117,7 @@ class Table:
     """One line per row for terminals that are too narrow for the table."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Setting:
     """A line to copy into a configuration, or an instruction for a person."""
 
@@ -143,7 +142,7 @@ _APPLIED = {
 """The applicability of a remedy, as reports state it."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Remedy:
     """A change that the reader can make."""
 
@@ -162,7 +161,7 @@ class Remedy:
         return _APPLIED.get(self.applicability, self.applicability)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Card:
     """A finding, or a cause: a headline, the facts, and what to do."""
 
@@ -181,7 +180,7 @@ class Card:
     resolved: bool = False
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Token:
     """One token of a response."""
 
@@ -192,7 +191,7 @@ class Token:
     worst: bool = False
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Response:
     """One response, either as text or token by token."""
 
@@ -208,7 +207,7 @@ class Response:
     cut_after: bool = False
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Chart:
     """An interactive chart."""
 
@@ -218,7 +217,7 @@ class Chart:
     """The content of the chart, for those who cannot see it."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Charts:
     """Charts next to each other; only HTML has them."""
 
@@ -228,7 +227,7 @@ class Charts:
     """Pixels that each chart needs; 0 puts as many next to each other as the page allows."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Heading:
     """A heading inside a section."""
 
@@ -236,7 +235,7 @@ class Heading:
     text: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class SideBySide:
     """Two columns on a wide page, one after the other elsewhere."""
 
@@ -245,7 +244,7 @@ class SideBySide:
     right: tuple[Block, ...]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Group:
     """Blocks that belong together, without their own heading."""
 
@@ -253,7 +252,7 @@ class Group:
     blocks: tuple[Block, ...]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Detail:
     """Content with a full form for HTML and a brief form for text and Markdown."""
 
@@ -262,7 +261,7 @@ class Detail:
     brief: tuple[Block, ...] = ()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Section:
     """A part of a report under its own heading."""
 
@@ -289,7 +288,7 @@ Block = (
 )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class View:
     """A whole report."""
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grpodoctor.rules.base import Finding
-from grpodoctor.support.frozen import frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +18,7 @@ class Change:
     """The step at which the change was detected: after the onset, or after the last sighting."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Skipped:
     """A rule that could not be examined because a metric is not logged."""
 
@@ -30,7 +29,7 @@ class Skipped:
     """How to log them."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Inapplicable:
     """A rule that does not apply to this run."""
 
@@ -38,7 +37,7 @@ class Inapplicable:
     why: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Defect:
     """A rule that raised an exception: a fault of the rule, not of the run."""
 
@@ -51,7 +50,7 @@ class Defect:
     """Steps at which it raised."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The state of a run according to its rules.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
-
-from grpodoctor.support.frozen import frozen
 
 TABLE = Path(__file__).with_name("lead_times.json")
 COMMAND = "python -m tests.benchmarks lead_time"
@@ -24,7 +23,7 @@ NOTES_ONLY = frozenset({"CLP002", "GRP009", "INS002", "INS003", "REW007", "REW02
 """Rules that never raise an alarm: a lead time is that of the first alarm."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class LeadTime:
     """How early a rule fired in the runs that were available."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from grpodoctor.rules.base import SEVERITIES, Finding, Rule, Sighting
@@ -11,13 +11,12 @@ from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.shared.config_rule import Undecided
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import Manifest
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.plain_names import in_plain_words
 from grpodoctor.vocabulary.values import NotApplicable
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class LintResult:
     """What the rules saw in a configuration."""
 

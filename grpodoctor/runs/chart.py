@@ -16,7 +16,6 @@ from grpodoctor.frameworks.complete_config import CompleteConfig, complete_confi
 from grpodoctor.runs.inferred_groups import ZERO_VARIANCE, inferred_group_rates
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.runs.series import WINDOW, Baseline, Series
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import ABSENT, Reading, scalar
 
@@ -61,7 +60,7 @@ def _ignore(step: int, value: float) -> None:
     """Ignore a reading, since the chart has as many windows as it may."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Resume:
     """A run that went back to an earlier step, or continued after a pause."""
 

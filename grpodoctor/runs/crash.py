@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from grpodoctor.support.frozen import frozen
 
 CrashKind = Literal[
     "gpu-memory",
@@ -20,7 +19,7 @@ CrashKind = Literal[
 does not show why. `exception`: any other error."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Crash:
     """The error with which a log ends."""
 

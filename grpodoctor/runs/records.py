@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import orjson
 
-from grpodoctor.support.frozen import frozen
 from grpodoctor.support.safe_text import clean_text
 from grpodoctor.support.validation_reasons import first_reason
 from grpodoctor.vocabulary.knobs import Setting
@@ -153,7 +152,7 @@ EventKind = Literal[
 ]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Event:
     """One line of the journal, `events.jsonl`."""
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from grpodoctor.support.files.packed_files import Unpacked, is_packed, plain_name
 from grpodoctor.support.files.regular_files import open_regular
 from grpodoctor.support.files.remote_stores import is_remote, open_remote
-from grpodoctor.support.frozen import frozen
 
 ENDLESS = 1 << 62
 """The end of a file of unknown length."""
 _HEAD_BYTES = 64 * 1024
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class DumpFile:
     """A file of a dump."""
 

@@ -11,9 +11,8 @@ https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.m
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, BinaryIO
-
-from grpodoctor.support.frozen import frozen
 
 _LENGTH_BYTES = 4
 _TAIL_BYTES = 8
@@ -26,7 +25,7 @@ _ROW_GROUPS, _COLUMNS, _METADATA = 4, 1, 3
 _TYPE, _PATH, _VALUES, _DECODED_BYTES, _STORED_BYTES = 1, 3, 5, 6, 7
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ColumnSize:
     """A column of a row group, as the footer describes it."""
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpodoctor.runs.records import StepRecord
-from grpodoctor.support.frozen import frozen
 from grpodoctor.support.numbers import count_of
 from grpodoctor.vocabulary.values import scalar
 
@@ -22,7 +21,7 @@ _GPUS_PER_NODE = ("n_gpus_per_node", "num_gpus_per_node", "gpus_per_node")
 _NODES = ("nnodes", "n_nodes", "num_nodes")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Cost:
     """What a run spent since the onset of a fault."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from grpodoctor.frameworks.logging_advice import setting_that_logs
 from grpodoctor.rules.base import Need, Rule
 from grpodoctor.rules.diagnosis import Inapplicable, Skipped
 from grpodoctor.runs.chart import Chart
-from grpodoctor.support.frozen import frozen
 
 _MIXTURE = re.compile(
     r"moe|mixtral|a\d+b\b|gpt-?oss|deepseek-?v[23]|kimi-?k2|glm-?4\.[5-9]|dbrx|moonlight|olmoe",
@@ -28,7 +28,7 @@ _SUBJECTS: Mapping[str, str] = {
 """Families of metrics that exist only in some runs, with the reason why a rule does not apply."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class EnablingSetting:
     """A setting of the framework, and the rules that could run with it."""
 
@@ -37,7 +37,7 @@ class EnablingSetting:
     codes: tuple[str, ...]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Coverage:
     """How many rules ran, of those that can apply to the run."""
 

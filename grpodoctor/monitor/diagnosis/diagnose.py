@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpodoctor.frameworks.objective import suggested_objectives
@@ -56,7 +56,6 @@ from grpodoctor.rules.shared.whole_run import rises_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.reading.read_notes import MIN_READINGS
 from grpodoctor.runs.series import BASELINE, Series
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.conditions import Condition
 
 _OUTCOMES = ("reward/mean", "accuracy/train")
@@ -94,7 +93,7 @@ _CURED_BY = 2 / 3
 """Part of the run after which such a condition stays away; one that ends later may come back."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """What is wrong with a run, how sure that is, and what could not be looked at."""
 
@@ -136,7 +135,7 @@ class Diagnosis:
         }
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Reading:
     """How a run was read, as far as the diagnosis depends on it."""
 

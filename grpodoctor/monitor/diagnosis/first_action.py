@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.problems import Problem
@@ -11,7 +11,6 @@ from grpodoctor.monitor.diagnosis.verdict import lower_first
 from grpodoctor.monitor.saved_checkpoints import SavedCheckpoints
 from grpodoctor.remedies.base import ONSET
 from grpodoctor.rules.base import Finding
-from grpodoctor.support.frozen import frozen
 
 STOP = "stop-training"
 """The remedy of findings in which the policy itself may be lost."""
@@ -20,7 +19,7 @@ _RETURN, _RESTART = "Return to", "Restart from"
 """How the first action begins if the policy is lost."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class WayBack:
     """From before which step a checkpoint is good."""
 

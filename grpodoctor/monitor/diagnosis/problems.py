@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from grpodoctor.monitor.diagnosis.causal_table import (
@@ -20,7 +20,6 @@ from grpodoctor.monitor.diagnosis.plausibility import (
     problem_began,
 )
 from grpodoctor.rules.base import SEVERITIES, Finding, Rule, Severity
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.conditions import Condition
 
 ONSET_SLACK = 10
@@ -73,7 +72,7 @@ def is_alarm(finding: Finding) -> bool:
     return SEVERITIES.index(finding.severity) >= SEVERITIES.index(_LEAST_SEVERE_CAUSE)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Symptom:
     """A finding that another one explains."""
 
@@ -87,7 +86,7 @@ class Symptom:
         return mechanism(self.path) if len(self.path) > 1 else ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class TreatedCause:
     """A resolved finding that explains one that is still active."""
 
@@ -106,7 +105,7 @@ class TreatedCause:
         }
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Problem:
     """A finding that no other active one explains, with the findings that it explains."""
 
@@ -172,7 +171,7 @@ class Problem:
         }
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RunContext:
     """What the search for causes knows about the run besides its findings."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from grpodoctor.monitor.diagnosis.costs import cost_in_words, with_waste
@@ -21,7 +22,6 @@ from grpodoctor.rules.base import Finding
 from grpodoctor.rules.config.loss.group_of_one import GroupOfOne
 from grpodoctor.rules.reward.no_rise import NoRise
 from grpodoctor.runs.reading.read_notes import MIN_READINGS
-from grpodoctor.support.frozen import frozen
 from grpodoctor.support.numbers import count_of
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.plain_names import in_plain_words
@@ -91,7 +91,7 @@ _MOVED = re.compile(r"\b(?:reward|accuracy) (?:fell|went|rose) from ", re.IGNORE
 _NOT_LOGGED = "not logged"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RunEvidence:
     """What a verdict needs to know about a run besides its problems."""
 
@@ -130,7 +130,7 @@ class RunEvidence:
     """The error with which the log ends, without a full stop; empty if there is none."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The state of a run."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from grpodoctor.frameworks.written_settings import SettingLine
@@ -27,7 +27,6 @@ from grpodoctor.report.view import (
 )
 from grpodoctor.rules.base import Finding
 from grpodoctor.rules.reward.no_rise import FELL, NoRise
-from grpodoctor.support.frozen import frozen
 
 _MAX_ID_LETTERS = 80
 _IF_NOT_SET = "If not set already:"
@@ -47,7 +46,7 @@ CardDetail = Literal["full", "main", "short"]
 """`full`: everything; `main`: the first problem of a brief report; `short`: the following ones."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Brevity:
     """How much a brief report shows."""
 

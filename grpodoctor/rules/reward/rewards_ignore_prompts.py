@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -24,7 +25,6 @@ from grpodoctor.rules.shared.run_health import has_improved, is_near_ceiling
 from grpodoctor.rules.shared.trend import change, has_risen
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.conditions import Condition
 
 _HELD_OUT = ("reward/heldout", "accuracy/heldout")
@@ -181,7 +181,7 @@ class RewardsIgnorePrompts(Rule):
         return Sighting("warning", text, evidence, find_onset=lambda: first_step)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Groups:
     """The zero-variance groups of some batches of rewards of 0 and 1."""
 

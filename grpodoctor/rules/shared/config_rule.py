@@ -10,13 +10,12 @@ from typing import ClassVar
 from grpodoctor.frameworks.knob_mapping import OutOfRange
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Severity, Sighting
 from grpodoctor.runs.chart import Chart
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import NotApplicable
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ConfigFault:
     """What a rule saw in a configuration."""
 
@@ -34,7 +33,7 @@ class Undecided(NotApplicable):
     """The known settings are a fault unless an unknown one excuses them."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The known settings of a run: knobs, facts and the framework's defaults."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
@@ -10,7 +11,6 @@ from grpodoctor.rules.shared.run_health import ZERO_VARIANCE_METRICS
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import implied_count
 from grpodoctor.runs.series import WINDOW
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.knobs import Setting
 
 SUCCESSES = ("reward/mean", "accuracy/train")
@@ -24,7 +24,7 @@ _FEWEST = 5
 """Readings that imply a batch."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class BatchShape:
     """Responses of a batch and of a group."""
 

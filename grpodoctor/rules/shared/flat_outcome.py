@@ -25,7 +25,6 @@ from grpodoctor.rules.shared.windows import in_typical_steps
 from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import BASELINE, OPENING, Series, once_per_reading
-from grpodoctor.support.frozen import frozen
 
 _REFERENCE_KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
 """Metrics of the distance from the policy to the reference."""
@@ -68,7 +67,7 @@ _BY_GROUPS: dict[str | None, tuple[str, ...]] = {
 }
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Reason:
     """Why an outcome may not have risen."""
 

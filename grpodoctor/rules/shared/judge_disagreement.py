@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
+from dataclasses import dataclass
 
 from grpodoctor.rules.shared.component_roles import is_form
 from grpodoctor.rules.shared.monitored_success import monitored_success
@@ -12,7 +13,6 @@ from grpodoctor.rules.shared.reward_components import component_means, component
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import implied_count
 from grpodoctor.runs.series import Series
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.component_names import PENALTY_NAMES, is_about_task
 
 _JUDGES = re.compile(r"judge|grader|verif")
@@ -22,7 +22,7 @@ _OF_SEVERAL = re.compile(r"@|pass_?at|best|majority|(?:^|_)(?:any|maj|cons)(?:_|
 """Names of the success of several responses to a prompt at once."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Disagreement:
     """A monitor and a paid judge whose shares of accepted responses differ."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from grpodoctor.rules.shared.run_health import RECENT, current_metric, fresh_metric
 from grpodoctor.runs.chart import Chart
-from grpodoctor.support.frozen import frozen
 
 GROWTH_FACTOR = 2.5
 """Multiple of the starting value: healthy bf16 runs reach 1.4, a bad quantization 3."""
@@ -42,7 +42,7 @@ UNSIGNED: tuple[str, ...] = tuple(name for name in ORDINARY if name != "mismatch
 of it may be near 0 by chance."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class GrownMismatch:
     """A mismatch far above its start and above the level of ordinary engine pairs."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import dataclass
 
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
-from grpodoctor.support.frozen import frozen
 
 _REWARD = "reward/mean"
 _SPREADS = ("reward/std", "groups/reward_std")
@@ -21,7 +21,7 @@ _MIN_SPAN = 3
 """Readings from the first to the last such batch, for each of them: a burst is an event."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RewardOutliers:
     """The batches of the latest readings that have such rewards."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from grpodoctor.rules.shared.reward_components import MEAN, PREFIX
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.support.arrays import np
-from grpodoctor.support.frozen import frozen
 
 _REWARD = "reward/mean"
 _SUMS_PARTS = frozenset({"trl"})
@@ -29,7 +29,7 @@ _LEAST_RESIDUAL = 0.05
 every response has all parts, and 1e-3 where a log has three digits."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class UnscoredParts:
     """A mean reward that is no weighted sum of its parts."""
 

@@ -6,16 +6,16 @@ import functools
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from grpodoctor.frameworks.registry import generic_framework
 from grpodoctor.frameworks.row_keys import is_evaluation, words_of
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.component_names import pays_for_form
 
 Words = frozenset[str]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class WordPattern:
     """The words of keys that hold a metric."""
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
 from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
-from grpodoctor.support.frozen import frozen
 from grpodoctor.support.progress import NoProgress, Progress
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
     """The user's options for reading a log."""
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from grpodoctor.runs.reading.rows.heldout_sets import HeldOutSets
 from grpodoctor.runs.reading.rows.heldout_success import HeldOutSuccess
 from grpodoctor.runs.records import StepRecord
-from grpodoctor.support.frozen import frozen
 from grpodoctor.vocabulary.values import NotApplicable, Reading, merge, scalar
 
 _TOLERANCE = 1e-3
@@ -59,7 +58,7 @@ class _Pending:
                 del self.values[name], self.origins[name]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Conflict:
     """Two logs with different values of one metric at one step."""
 
