@@ -38,25 +38,22 @@ class Launch:
 _SUBCOMMANDS = {"grpo": RL, "rloo": RL, "dpo": PREFERENCES, "kto": PREFERENCES, "sft": SFT,
                 "gkd": DISTILLATION, "reward": REWARD_MODEL}  # fmt: skip
 
-_PAIRS: tuple[tuple[re.Pattern[str], Launch], ...] = (
-    *(
-        (re.compile(rf"(\S*/)?trl {name}"), Launch("trl", method))
-        for name, method in _SUBCOMMANDS.items()
-    ),
-    (re.compile(r"(\S*/)?(swift|megatron) rlhf"), Launch("ms-swift")),
-    (re.compile(r"(\S*/)?(swift|megatron) (sft|pt)"), Launch("ms-swift", SFT)),
-    (re.compile(r"(\S*/)?rl @\S*"), Launch("prime-rl", RL)),
-    (re.compile(r"(\S*/)?sft @\S*"), Launch("prime-rl", SFT)),
+_PAIRS: tuple[tuple[str, Launch], ...] = (
+    *((rf"(\S*/)?trl {name}", Launch("trl", method)) for name, method in _SUBCOMMANDS.items()),
+    (r"(\S*/)?(swift|megatron) rlhf", Launch("ms-swift")),
+    (r"(\S*/)?(swift|megatron) (sft|pt)", Launch("ms-swift", SFT)),
+    (r"(\S*/)?rl @\S*", Launch("prime-rl", RL)),
+    (r"(\S*/)?sft @\S*", Launch("prime-rl", SFT)),
 )
-"""A program with its first argument."""
+"""A program with its first argument. The patterns are compiled when a script is read."""
 
 
-def _module(path: str) -> re.Pattern[str]:
+def _module(path: str) -> str:
     """A pattern of a module, as `package.module` or as the end of its path; `/` stands for both."""
-    return re.compile(rf"(\S*/)?(?:{path.replace('/', '[./]')})(\.py)?")
+    return rf"(\S*/)?(?:{path.replace('/', '[./]')})(\.py)?"
 
 
-_PROGRAMS: tuple[tuple[re.Pattern[str], Launch], ...] = tuple(
+_PROGRAMS: tuple[tuple[str, Launch], ...] = tuple(
     (_module(path), launch)
     for path, launch in (
         (r"verl/trainer/main_ppo\w*", Launch("verl", RL)),
@@ -118,6 +115,6 @@ def _launch(words: Sequence[str]) -> Launch | None:
                          (_PROGRAMS, words)):  # fmt: skip
         for name in names:
             for pattern, launch in table:
-                if pattern.fullmatch(name):
+                if re.fullmatch(pattern, name):
                     return launch
     return None

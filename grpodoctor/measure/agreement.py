@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from grpodoctor.measure.batch import Floats, RolloutBatch
 from grpodoctor.measure.final_answer import find_final
 from grpodoctor.measure.groups import Groups
 from grpodoctor.measure.subsample import name_hashes
@@ -20,6 +19,8 @@ from grpodoctor.vocabulary.values import NotApplicable, Rate, Reading
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from grpodoctor.measure.batch import Floats, RolloutBatch
 
 AGREED, AGREED_INCORRECT = "groups/agreed_rate", "groups/agreed_incorrect_rate"
 MAJORITY = 0.75

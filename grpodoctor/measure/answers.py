@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from grpodoctor.measure.batch import Floats, RolloutBatch
 from grpodoctor.measure.final_answer import find_final, has_box, same_answer
 from grpodoctor.support.arrays import np, with_errstate
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from grpodoctor.measure.batch import Floats, RolloutBatch
 
 CORRELATION = "reward/answer_correlation"
 DISAGREEMENT = "reward/answer_disagreement_rate"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
 from grpodoctor.support.arrays import np, with_errstate
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
 
 REWARD_RESOLUTION = 1e-6
 """Rewards of a group count as equal if they differ by at most this share of the largest one. It is
@@ -125,6 +125,8 @@ def hashes_by_group(groups_B: Integers, content_of: Callable[[int], bytes]) -> N
         groups_B: a number per response, equal within a group.
         content_of: the prompt of a response, by its row.
     """
+    from hashlib import blake2b  # loads OpenSSL, which a log without dumps does not need
+
     _, first_G, index_B = np.unique(groups_B, return_index=True, return_inverse=True)
     contents = (content_of(row) for row in first_G.tolist())
     hashes = [blake2b(content, digest_size=_HASH_BYTES).digest() for content in contents]

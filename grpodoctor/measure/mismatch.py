@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
-from grpodoctor.measure.batch import Floats, Integers, RolloutBatch
 from grpodoctor.measure.divergence import k3
 from grpodoctor.support.arrays import np, with_errstate
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate, Reading
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from grpodoctor.measure.batch import Floats, Integers, RolloutBatch
 
 POSITION_EDGES = (0, 16, 64, 256, 1024, 4096)
 """Starts of the position buckets; the last one is open."""

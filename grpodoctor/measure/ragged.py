@@ -13,12 +13,13 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from grpodoctor.measure.batch import Flags
 from grpodoctor.measure.mismatch import FAR
 from grpodoctor.support.arrays import np, with_errstate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from grpodoctor.measure.batch import Flags
 
 _BLOCK = 24 * 1024
 """Tokens per block: a few float64 columns of them fit into the second-level cache."""

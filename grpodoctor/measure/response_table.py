@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from grpodoctor.measure.agreement import agreement_readings
 from grpodoctor.measure.answers import answer_readings
-from grpodoctor.measure.batch import Flags
 from grpodoctor.measure.buckets import RankedMeans, bucket_readings, keep_lowest
 from grpodoctor.measure.groups import (
     EXPECTED_DUPLICATES,
@@ -58,6 +57,8 @@ from grpodoctor.vocabulary.values import (
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from grpodoctor.measure.batch import Flags
 
 Column: TypeAlias = "NDArray[np.float64]"
 COMPONENT = "component/"

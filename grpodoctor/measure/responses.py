@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
 from grpodoctor.measure.groups import UNCENTRED_RATE, Groups, uncentred_rate
 from grpodoctor.support.arrays import np, with_errstate
 from grpodoctor.vocabulary.values import (
@@ -15,6 +15,9 @@ from grpodoctor.vocabulary.values import (
     Rate,
     Reading,
 )
+
+if TYPE_CHECKING:
+    from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
 
 FORK_SHARE = 0.2
 """Share of tokens that count as forking tokens, those of highest entropy. Source: Beyond the 80/20

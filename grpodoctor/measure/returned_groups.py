@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from grpodoctor.support.arrays import np
@@ -82,6 +81,8 @@ class ReturnedGroups:
 
 
 def _hash_of(texts: Sequence[int]) -> bytes:
+    from hashlib import blake2b  # loads OpenSSL, which a log without dumps does not need
+
     return blake2b(np.array(texts, np.uint64).tobytes(), digest_size=_HASH_BYTES).digest()
 
 

@@ -13,11 +13,12 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias
 from zlib import crc32
 
-from grpodoctor.measure.batch import Flags
 from grpodoctor.support.arrays import np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from grpodoctor.measure.batch import Flags
 
 HashRanks: TypeAlias = "NDArray[np.uint64]"
 

@@ -7,7 +7,6 @@ import re
 import zlib
 from typing import TYPE_CHECKING
 
-from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.ragged import Ragged, fingerprints
 from grpodoctor.measure.similarity import SHINGLE, group_similarity, signature
 from grpodoctor.measure.subsample import (
@@ -27,6 +26,8 @@ from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from grpodoctor.measure.batch import RolloutBatch
 
 LOOP_COPIES = 4
 """Copies of a block at the end of a response that count as a loop."""

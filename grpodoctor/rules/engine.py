@@ -40,7 +40,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from grpodoctor.rules.base import (
     NOT_LOGGED,
@@ -91,12 +90,10 @@ _EASED_AFTER = 50
 describes the run: five times the readings of a level."""
 
 
-class _Examination(NamedTuple):
-    """A rule that is examined whenever a step has a certain set of readings."""
-
-    state: RuleState
-    why_inapplicable: str | None
-    """Why the rule does not apply at such a step; None if it is examined."""
+_Examination = tuple[RuleState, str | None]
+"""A rule that is examined whenever a step has a certain set of readings, and why it does not apply
+at such a step; None if it does. A plain tuple: the loop over all rules unpacks it three times as
+fast as a named one."""
 
 
 class Engine:
@@ -125,8 +122,9 @@ class Engine:
         """Take a step and return its changes: the most severe first, resolved findings last."""
         changes = self._rewind(record.step) if record.step <= self.chart.step else []
         self.chart.observe(record)
-        of_config = [_Examination(state, None) for state in self._states_of_new_config()]
-        changes += self._examine_due(of_config) + self._examine_due(self._plan(record))
+        for state in self._states_of_new_config():
+            changes += self._examine_due([(state, None)])
+        changes += self._examine_due(self._plan(record))
         if len(changes) > 1:
             raised = {change.finding.code for change in changes if change.kind == "raised"}
             changes.sort(key=lambda change: change_order(change, raised))
@@ -183,7 +181,7 @@ class Engine:
     ) -> _Examination | None:
         """How to examine a rule with these readings; None if it lacks an input."""
         if state.rule.handles_nonfinite and not broken.isdisjoint(state.inputs):
-            return _Examination(state, None)
+            return state, None
         if state.inputs.isdisjoint(fresh) and state.inputs.isdisjoint(reasons):
             return None
         why_inapplicable = None
@@ -195,7 +193,7 @@ class Engine:
                 return None
             if not state.rule.handles_not_applicable:
                 why_inapplicable = why_inapplicable or why
-        return _Examination(state, why_inapplicable)
+        return state, why_inapplicable
 
     def _note_names(self, record: StepRecord) -> None:
         for name in sorted(record.values.keys() - self._known_names):
@@ -241,13 +239,16 @@ class Engine:
                 except Exception as error:  # noqa: BLE001 - must not end the other rules
                     self._note_defect(state.rule, error)
                     result = NOT_LOGGED
-                is_absent = result is None or result is RECOVERED
-                if is_absent and state.finding is None and not state.recent:
-                    state.examined, state.why_inapplicable = True, None
-                    stride = state.stride if state.examinations > _LONG_RUN else 1
-                    state.examinations += stride  # those that are left out count
-                    state.due = stride * state.cadence
-                    continue
+                if result is None or result is RECOVERED:
+                    if not state.is_idle and state.finding is None and not state.recent:
+                        state.examined, state.why_inapplicable = True, None
+                        state.is_idle = True
+                    if state.is_idle:
+                        stride = state.stride if state.examinations > _LONG_RUN else 1
+                        state.examinations += stride  # those that are left out count
+                        state.due = stride * state.cadence
+                        continue
+            state.is_idle = False
             changes += self._take_result(state, result, why_inapplicable)
         return changes
 

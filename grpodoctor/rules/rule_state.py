@@ -62,6 +62,9 @@ class RuleState:
     due: int = 1
     """Steps with all inputs until the next examination."""
     clearance: int = 0
+    is_idle: bool = False
+    """Whether the latest examination saw nothing and left nothing to count: no finding is active,
+    and nothing was seen shortly before. Most rules are idle at most steps."""
 
     def follow(self, sighting: Sighting, step: int) -> None:
         """Remember a sighting."""

@@ -7,8 +7,9 @@ fixed size.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from grpodoctor.frameworks.complete_config import CompleteConfig, complete_config
@@ -50,6 +51,9 @@ class _Layout(NamedTuple):
     is_fresh: Callable[[object], bool]
     appends: tuple[Callable[[int, float], None], ...]
     """Adds a reading to the window of each metric; one without a window ignores it."""
+
+
+_VALUE: Callable[[Reading], float] = attrgetter("value")
 
 
 def _ignore(step: int, value: float) -> None:
@@ -140,13 +144,22 @@ class Chart:
         self.readings = record.values
         if record.knobs:
             self._change_knobs(record.step, record.knobs)
+        numbers = _all_numbers(record.values) if ZERO_VARIANCE in record.values else None
+        if numbers is not None:
+            self._append_all(record.step, tuple(record.values), numbers)
+            self.is_complete = len(self.fresh) == len(numbers)
+        else:
+            self._append_known(record)
+
+    def _append_known(self, record: StepRecord) -> None:
+        """Add the readings that have a number, and what they imply of the groups."""
         numbers = _numbers(record.values)
         count = len(numbers)
         if count < len(record.values):
             self._note_nonfinite(record)
         if ZERO_VARIANCE not in record.values:
             numbers.update(inferred_group_rates(numbers, self.knobs, self.manifest.framework))
-        self._append_all(record.step, numbers)
+        self._append_all(record.step, tuple(numbers), numbers.values())
         self.is_complete = count == len(record.values) and len(self.fresh) == len(numbers)
 
     def _note_nonfinite(self, record: StepRecord) -> None:
@@ -157,15 +170,15 @@ class Chart:
             if name in self.nonfinite or len(self.nonfinite) < MOST_METRICS:
                 self.nonfinite.setdefault(name, deque(maxlen=WINDOW)).append(record.step)
 
-    def _append_all(self, step: int, numbers: Mapping[str, float]) -> None:
-        names = tuple(numbers)
+    def _append_all(self, step: int, names: tuple[str, ...], numbers: Iterable[float]) -> None:
+        """Add the readings of a step to the windows of their metrics, in the same order."""
         layout = self._layouts.get(names)
         if layout is None:
             if len(self._layouts) >= MOST_LAYOUTS:
                 self._layouts.clear()
             layout = self._layouts[names] = self._layout_of(names)
         self.fresh, self.is_fresh = layout.fresh, layout.is_fresh
-        for append, number in zip(layout.appends, numbers.values(), strict=True):
+        for append, number in zip(layout.appends, numbers, strict=True):
             append(step, number)
 
     def _layout_of(self, names: tuple[str, ...]) -> _Layout:
@@ -226,6 +239,19 @@ class Chart:
     def names(self) -> list[str]:
         """Metrics with at least one reading."""
         return list(self._series)
+
+
+def _all_numbers(readings: Mapping[str, Reading]) -> list[float] | None:
+    """The numbers of the readings, in their order; None if `_numbers` must look at each of them.
+
+    In most steps each reading has one, so that a NaN in their sum is the only sign looked for.
+    """
+    try:
+        numbers = list(map(_VALUE, readings.values()))
+    except AttributeError:  # a reading that is absent or not applicable
+        return None
+    total = sum(numbers)
+    return numbers if total == total else None  # NaN differs from itself
 
 
 def _numbers(readings: Mapping[str, Reading]) -> dict[str, float]:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from grpodoctor.errors import RunError
-from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
 from grpodoctor.measure.mismatch import PER_RESPONSE, response_gaps
 from grpodoctor.runs.records import ROLLOUTS
 from grpodoctor.support.arrays import np
@@ -31,6 +30,8 @@ from grpodoctor.support.safe_text import clean_text
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
+
+    from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
 
 Depth = Literal["off", "summary", "worst", "full"]
 DEPTHS: tuple[Depth, ...] = ("off", "summary", "worst", "full")

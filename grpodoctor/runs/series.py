@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
 from itertools import islice
+from math import isfinite
 from operator import sub
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -69,9 +70,10 @@ class _WindowExtreme:
 
     def of(self, steps: Sequence[int], values: Sequence[float]) -> float:
         """The extreme of the last `WINDOW` readings."""
-        newest, count = steps[-1], len(steps)
+        newest = steps[-1]
         if self._asked == newest:
             return self._value
+        count = len(steps)
         if self._step >= steps[-count if count < WINDOW else -WINDOW]:
             if steps[-2] == self._asked:  # the usual case, without a copy
                 last = values[-1]
@@ -112,12 +114,36 @@ class _Distances:
         return self._distances
 
 
+class _Rises:
+    """The directions of the changes in a window, one bit per change; the latest is the lowest bit.
+
+    One comparison then counts the changes that two metrics make in the same direction.
+    """
+
+    __slots__ = ("_asked", "_bits")
+
+    def __init__(self) -> None:
+        self._bits = 0
+        self._asked = _NEVER
+
+    def of(self, steps: Sequence[int], values: Sequence[float]) -> int:
+        """The bits, 1 for a rise; only those of new readings are computed."""
+        if self._asked != steps[-1]:
+            begin, bits = bisect_right(steps, self._asked), self._bits
+            for place in range(max(begin, 1), len(values)):
+                bits = bits << 1 | (values[place - 1] < values[place])
+            self._bits = bits & (1 << WINDOW) - 1
+            self._asked = steps[-1]
+        return self._bits
+
+
 class Series:
     """The latest readings of one metric, its baseline, and its extremes."""
 
     __slots__ = (
         "_distances",
         "_first",
+        "_rises",
         "_steps",
         "_trend",
         "_trend_basis",
@@ -143,7 +169,7 @@ class Series:
         self.blocks = BlockMeans()
         """The whole run but its latest readings, in blocks."""
         self._window_min, self._window_max = _WindowExtreme(min), _WindowExtreme(max)
-        self._distances = _Distances()
+        self._distances, self._rises = _Distances(), _Rises()
         self._trend: Trend | None = None
         self._trend_basis = -1, 0
         """The changes of the blocks that the trend knows, and the values that it counts."""
@@ -195,25 +221,27 @@ class Series:
     def _close_block(self) -> None:
         """Compare a block of readings with the extremes."""
         self._unblocked = 0
-        if len(self._steps) > WINDOW:
-            self._drop_old()
-        step, latest = self._steps[-1], self._values[-BASELINE:]
+        steps, values = self._steps, self._values
+        if len(values) > WINDOW:
+            del steps[:-WINDOW], values[:-WINDOW]
+        step, latest = steps[-1], values[-BASELINE:]
         total = sum(latest)
         if not self.blocks.take(latest, total):
-            self.blocks.add(self._steps, self._values, BASELINE)
-        if math.isfinite(total):
+            self.blocks.add(steps, values, BASELINE)
+        if isfinite(total):
             # As `level` does, whose calls would take longer than the rest of this method.
             latest.sort()
             level = (latest[BASELINE // 2 - 1] + latest[BASELINE // 2]) / 2
             self.memo[BASELINE] = level
         elif math.isnan(level := self.level(BASELINE)):
             return
-        is_highest = self.highest is None or level > self.highest.level
-        is_lowest = self.lowest is None or level < self.lowest.level
+        highest, lowest = self.highest, self.lowest
+        is_highest = highest is None or level > highest.level
+        is_lowest = lowest is None or level < lowest.level
         if is_highest or is_lowest:
             block = Extreme(level, step, self.mean(BASELINE))
-            self.highest = block if is_highest else self.highest
-            self.lowest = block if is_lowest else self.lowest
+            self.highest = block if is_highest else highest
+            self.lowest = block if is_lowest else lowest
 
     @property
     def first_steps(self) -> tuple[int, int]:
@@ -252,7 +280,7 @@ class Series:
             self._unblocked = max(0, self._unblocked - 1)
         self.memo.clear()
         self._window_min, self._window_max = _WindowExtreme(min), _WindowExtreme(max)
-        self._distances = _Distances()
+        self._distances, self._rises = _Distances(), _Rises()
         self.blocks.rewind(step)
         kept = [pair for pair in self._first if pair[0] < step]
         if len(kept) < len(self._first):
@@ -343,6 +371,9 @@ class Series:
         """Readings since the start of the run."""
         blocks = self.blocks
         count = len(blocks.means) * blocks.size + blocks.pending + self._unblocked
+        held = len(self._values)
+        if count >= held:  # the usual case, unless the run went back
+            return count
         return max(count, len(self))
 
     @property
@@ -361,9 +392,16 @@ class Series:
         """Median of the latest `count` readings that are finite; NaN if there are none."""
         level: float | None = self.memo.get(count)
         if level is None:
-            # `tail` would be a further call, and rules ask for twenty levels at every step.
+            # `tail` and `median` would be further calls; rules ask for ten levels at every step.
             values = self._values[-count:] if 0 < count < WINDOW else self.tail(count)
-            level = self.memo[count] = median(values)
+            if values and isfinite(sum(values)):
+                values.sort()
+                middle = len(values) >> 1
+                odd = len(values) & 1
+                level = values[middle] if odd else (values[middle - 1] + values[middle]) / 2
+            else:
+                level = median(values)
+            self.memo[count] = level
         return level
 
     def mean(self, count: int) -> float:
@@ -381,6 +419,13 @@ class Series:
     def distances(self) -> list[float]:
         """The distances between successive readings of the window, oldest first; not a copy."""
         return self._distances.of(self._steps, self._values) if self._steps else []
+
+    def rises(self, count: int) -> int:
+        """Whether each of the latest `count` changes is a rise: a bit for each, the lowest last.
+
+        Bits of changes before the window, or before the first one, are 0.
+        """
+        return self._rises.of(self._steps, self._values) & (1 << count) - 1 if self._steps else 0
 
     def noise(self, count: int) -> float:
         """Noise of one reading among the latest `count`; see `step_noise`."""

@@ -102,10 +102,10 @@ class Mean:
     def value(self) -> float:
         """The mean of the finite entries; NaN if there are none."""
         total, count = self.total, self.count
+        if type(total) is float and count:  # as exact as the division of fractions, and faster
+            return total / count
         if not count:
             return math.nan
-        if type(total) is float:  # as exact as the division of fractions, and faster
-            return total / count
         try:
             # Rounded correctly, like a division of fractions, and without its common divisor.
             numerator, denominator = total.as_integer_ratio()

@@ -20,7 +20,7 @@ from grpodoctor.frameworks.registry import (
 )
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.translation import Translator
-from grpodoctor.runs.log_formats.console import Console
+from grpodoctor.runs.log_formats.decoding.console_reader import Console
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.support.numbers import parse_number
 from grpodoctor.vocabulary.knobs import KNOBS, Setting

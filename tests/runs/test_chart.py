@@ -5,6 +5,7 @@ import math
 import statistics
 import tracemalloc
 from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
 from multiprocessing import get_context
 
 import pytest
@@ -248,6 +249,51 @@ def test_the_noise_is_that_of_the_latest_readings(
     for step, (value, _) in enumerate(readings, start=rewound):
         series.append(step, value)
         assert all(_has_noise_of_its_tail(series, count) for count in (2, WINDOW))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=60),
+    st.integers(1, 5),
+    st.integers(0, 200),
+)
+def test_the_rises_are_those_of_the_window(
+    readings: list[tuple[int, bool]], repeated: int, rewound: int
+) -> None:
+    """Bits are kept between questions, so ask at some steps only, and after a rewind."""
+    series = Series()
+    for step, (value, is_asked) in enumerate(readings * repeated):
+        series.append(step, float(value))
+        if is_asked:
+            assert all(_rises_of_its_tail(series, n) == series.rises(n) for n in (0, 1, 29, 127))
+    series.rewind(rewound)
+    for step, (value, _) in enumerate(readings, start=rewound):
+        series.append(step, 3.0 - value)
+        assert _rises_of_its_tail(series, 29) == series.rises(29)
+
+
+def _rises_of_its_tail(series: Series, count: int) -> int:
+    changes = pairwise(series.tail(count + 1))
+    return sum((after > before) << at for at, (before, after) in enumerate(reversed(list(changes))))
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, None], ids=["nan", "infinite", "absent"])
+def test_a_reading_without_a_number_leaves_the_others(odd: float | None) -> None:
+    """The chart looks at single readings only if one of a step has no number."""
+    chart = Chart()
+    for step in range(3):
+        reading: Reading = Absent() if odd is None else Mean(odd, 1)
+        values: dict[str, Reading] = {
+            "groups/zero_variance_rate": Mean(0.5, 1),
+            "optimizer/loss": Mean(-math.inf, 1) if step == 1 else Mean(2.0, 1),
+            NAME: reading if step == 1 else Mean(1.0, 1),
+        }
+        chart.observe(StepRecord(step, values))
+
+    is_number = odd is not None and not math.isnan(odd)
+    assert chart.series("groups/zero_variance_rate").tail(3) == [0.5] * 3
+    assert chart.series("optimizer/loss").tail(3) == [2.0, -math.inf, 2.0]
+    assert chart.series(NAME).tail(3) == ([1.0, math.inf, 1.0] if is_number else [1.0, 1.0])
+    assert chart.is_complete
 
 
 def _has_noise_of_its_tail(series: Series, count: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +81,8 @@ def _unpacked(path: Path) -> int:
     Raises:
         RunError: if the archive is damaged.
     """
+    import zipfile
+
     if not zipfile.is_zipfile(path):
         return 0
     try:

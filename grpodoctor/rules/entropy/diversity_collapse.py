@@ -81,10 +81,11 @@ class DiversityCollapse(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Require all three signs, then look at the outcome."""
-        entropy, alike, spread = (
-            current_metric(chart, names) for names in (ENTROPY_METRICS, _ALIKE, _SPREAD)
-        )
-        if not all(self._is_lost(chart, name) for name in (entropy, spread, alike)):
+        entropy = current_metric(chart, ENTROPY_METRICS)
+        if not self._is_lost(chart, entropy):
+            return None  # the usual case
+        alike, spread = current_metric(chart, _ALIKE), current_metric(chart, _SPREAD)
+        if not (self._is_lost(chart, spread) and self._is_lost(chart, alike)):
             return None
         if is_solved(chart):
             return None

@@ -61,7 +61,7 @@ class TinyRewardDifferences(Rule):
             return None
         name = current_metric(chart, _SPREADS)
         values = chart.series(name).tail(self.readings)
-        if len(values) < self.readings or not all(0 < value < self.max_spread for value in values):
+        if len(values) < self.readings or not 0 < min(values) <= max(values) < self.max_spread:
             return None
         text = f"Rewards differ by {statistics.median(values):.2g} and are divided by that."
         return Sighting("info", text, cite_all(chart, name, "reward/mean"))

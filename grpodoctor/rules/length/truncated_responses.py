@@ -203,8 +203,10 @@ class TruncatedResponses(Rule):
         The truncated share may not show it, where it counts those of another limit.
         """
         limit, at = lowered_limit(chart.series(_LONGEST))
+        if not limit:
+            return None  # the usual case
         name = outcome_metric(chart)
-        if not limit or name is None:
+        if name is None:
             return None
         mean = chart.series("length/mean")
         if not len(mean) or not mean.level(RECENT) >= self.lowered_mean * limit:

@@ -20,7 +20,7 @@ from grpodoctor.rules.shared.exact_shares import (
     shares_metric,
     success_metric,
 )
-from grpodoctor.rules.shared.reward_components import component_means
+from grpodoctor.rules.shared.reward_components import component_means_among
 from grpodoctor.rules.shared.run_health import has_improved, is_near_ceiling
 from grpodoctor.rules.shared.trend import change, has_risen
 from grpodoctor.runs.chart import Chart
@@ -224,9 +224,9 @@ class _Groups:
 
 def _is_sum(chart: Chart) -> bool:
     """Whether the reward has several components, or differs from the share of correct responses."""
-    if len(component_means(chart)) > 1:
+    if len(component_means_among(chart.fresh)) > 1:
         return True
-    reward, accuracy = map(chart.series, SUCCESSES)
+    reward, accuracy = chart.series(SUCCESSES[0]), chart.series(SUCCESSES[1])
     if not len(reward) or not len(accuracy):
         return False
     return abs(accuracy.last - reward.last) > _DIGITS

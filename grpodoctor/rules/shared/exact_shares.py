@@ -59,7 +59,10 @@ def batch_shape(chart: Chart) -> BatchShape | None:
 
 def success_metric(chart: Chart) -> str:
     """The reward, or the accuracy of a log that has no reward of all responses."""
-    return next((name for name in SUCCESSES if len(chart.series(name))), SUCCESSES[0])
+    for name in SUCCESSES:
+        if len(chart.series(name)):
+            return name
+    return SUCCESSES[0]
 
 
 def shares_metric(chart: Chart) -> str:

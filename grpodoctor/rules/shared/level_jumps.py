@@ -22,11 +22,11 @@ def is_apart(series: Series, side: int) -> bool:
     values = series.tail(2 * side)
     if len(values) < 2 * side:
         return False
-    (first, before), (after, last) = (values[0], values[side - 1]), (values[side], values[-1])
-    if (last > first and after < before) or (last < first and after > before):
+    first, last = values[0], values[-1]
+    if (last > first) is (values[side] < values[side - 1]):
         return False  # without a look at all of them
     nearby, latest = values[:side], values[side:]
-    if len(latest) < side or min(nearby) <= values[-1] <= max(nearby):
+    if min(nearby) <= last <= max(nearby):
         return False
     return max(latest) < min(nearby) or min(latest) > max(nearby)
 
@@ -45,13 +45,15 @@ def largest_jump(series: Series) -> tuple[int, tuple[float, float]] | None:
     Returns:
         Readings since it, itself included, and the levels before and after it; None without one.
     """
-    values = series.tail(WINDOW)
-    if len(values) < BEFORE + NEARBY or not math.isfinite(sum(values)):
+    if len(series) < BEFORE + NEARBY:
         return None
     changes = series.distances()[BEFORE - 1 :]
     least = _NOTABLE * series.noise(WINDOW)
     if max(changes) < least:
-        return None  # the usual case
+        return None  # the usual case, before the readings are copied
+    values = series.tail(WINDOW)
+    if not math.isfinite(sum(values)):
+        return None
     for change in sorted(changes, reverse=True)[:_TRIED]:
         at = BEFORE + changes.index(change)
         if change >= least and len(values) - at >= NEARBY:

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from grpodoctor.runs.estimators import step_noise
+from grpodoctor.runs.estimators import median, step_noise
 
 BESIDE_TREND = 0.25
 """Share of the level around it below which a batch is an outage, if its chance is small enough."""
@@ -42,6 +42,8 @@ def outages_beside_trend(values: Sequence[float]) -> Outages | None:
     """
     if min(values) < 0 or len(values) <= 2 * _AROUND or not math.isfinite(sum(values)):
         return None
+    if not _may_have_outages(values):
+        return None  # the usual case; the levels around all readings take longer
     levels = [_level_around(values, index) for index in range(len(values))]
     if not min(levels) > 0:
         return None
@@ -59,11 +61,20 @@ def outages_beside_trend(values: Sequence[float]) -> Outages | None:
     return outages
 
 
+def _may_have_outages(values: Sequence[float]) -> bool:
+    """Whether a reading is as low as an outage; no level around one is above the highest."""
+    bound = BESIDE_TREND * max(values)
+    return any(
+        value <= bound and value <= BESIDE_TREND * _level_around(values, index)
+        for index, value in enumerate(values)
+    )
+
+
 def _level_around(values: Sequence[float], index: int) -> float:
     """The median of the readings around one, without itself."""
     begin = min(max(0, index - _AROUND), len(values) - 2 * _AROUND - 1)
     around = [*values[begin:index], *values[index + 1 : begin + 2 * _AROUND + 1]]
-    return statistics.median(around)
+    return median(around)
 
 
 def _chance_of_an_outage(shares: Sequence[float], values: Sequence[float], level: float) -> float:

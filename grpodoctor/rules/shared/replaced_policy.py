@@ -83,8 +83,12 @@ def replaced_policy(chart: Chart, outcome_name: str) -> Replacement | None:
     values = outcome.tail(BEFORE + _AFTER[-1])
     if len(values) < BEFORE + _AFTER[0]:
         return None
-    falls = [(after, _fall(values, len(values) - after)) for after in _AFTER]
-    if not any(fall for _, fall in falls):
+    falls = [
+        (after, fall)
+        for after in _AFTER
+        if (fall := _fall(values, len(values) - after)) is not None
+    ]
+    if not falls:
         return None  # the usual case
     behavior = [
         name for name in (current_metric(chart, ENTROPY_METRICS), _LENGTH) if chart.is_fresh(name)
@@ -92,8 +96,6 @@ def replaced_policy(chart: Chart, outcome_name: str) -> Replacement | None:
     if len(behavior) < 2:
         return None
     for after, fall in falls:
-        if fall is None:
-            continue
         step = outcome.steps(after)[0]
         moved = {name: _jump(chart.series(name), after, _BEHAVIOR_NOISES) for name in behavior}
         jumps = {name: jump for name, jump in moved.items() if jump is not None}

@@ -46,12 +46,14 @@ def reward_outliers(chart: Chart) -> RewardOutliers | None:
     """
     name = next((name for name in _SPREADS if len(chart.series(name))), _SPREADS[0])
     series, rewards = chart.series(name), chart.series(_REWARD)
-    spreads, steps = series.tail(WINDOW), series.steps(WINDOW)
-    if series.start is None or not spreads:
+    if series.start is None or not len(series):
         return None
+    if not series.window_max() > _FACTOR * series.start.level:
+        return None  # the usual case, without the median of the window
+    spreads, steps = series.tail(WINDOW), series.steps(WINDOW)
     usual = max(statistics.median(spreads), series.start.level)
     if not usual > 0 or not max(spreads) > _FACTOR * usual:
-        return None  # the usual case
+        return None
     places = [place for place, spread in enumerate(spreads) if spread > _FACTOR * usual]
     if len(places) < _MIN_BATCHES or len(places) > _MAX_SHARE * len(spreads):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from itertools import islice, repeat
-from operator import eq, gt, lt, mul, sub
+from operator import gt, lt, mul, ne, sub
 from typing import NamedTuple
 
 from grpodoctor.runs.series import Series
@@ -36,9 +36,9 @@ def step_changes(
         readings: number of readings to compare.
         relative: whether the relative change of the first counts, for positive readings.
     """
+    if not may_follow(first, second, readings):
+        return None  # the usual case
     columns = _latest(first, second, readings)
-    if len(columns[0]) < readings or not _may_agree(*columns):
-        return None
     if relative and not min(columns[0]) > 0:
         return None
     if relative:
@@ -56,20 +56,18 @@ def step_changes(
 
 def may_follow(first: Series, second: Series, readings: int) -> bool:
     """Whether `step_changes` may find a relation: the directions of the changes may agree."""
-    columns = _latest(first, second, readings)
-    return len(columns[0]) >= readings and _may_agree(*columns)
-
-
-def _may_agree(first: list[float], second: list[float]) -> bool:
-    """Whether directions may agree: exact without ties, which it counts for either side.
-
-    They rarely do, and rules ask for this at every step.
-    """
-    rises, others = (map(lt, column, islice(column, 1, None)) for column in (first, second))
-    count = len(first) - 1
-    along: int = sum(map(eq, rises, others))
+    steps = first.steps(readings)
+    if steps == second.steps(readings):  # the usual case
+        count = len(steps) - 1
+        opposed = (first.rises(count) ^ second.rises(count)).bit_count() if steps else 0
+    else:
+        columns = _latest(first, second, readings)
+        rises, others = (map(lt, column, islice(column, 1, None)) for column in columns)
+        count = len(columns[0]) - 1
+        opposed = sum(map(ne, rises, others))
+    # Exact without ties, which count for either side.
     most = (1 - _CONSISTENT) * count
-    return along <= most or count - along <= most
+    return count >= readings - 1 and (opposed <= most or count - opposed <= most)
 
 
 def _latest(first: Series, second: Series, readings: int) -> tuple[list[float], list[float]]:

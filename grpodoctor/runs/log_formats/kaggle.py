@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.console import Console
 from grpodoctor.runs.log_formats.decoding.json_rows import loads
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.trainer_state import TrainerState
@@ -32,6 +31,8 @@ class KaggleLog(TrainerState):
     name = KAGGLE
 
     def _parse(self, text: bytes) -> Chunk[LogRow]:
+        from grpodoctor.runs.log_formats.decoding.console_reader import Console
+
         console = Console(self.path, self._keys)
         rows, notes = console.parse("".join(_printed(text)).split("\n"))
         self.config = console.config

@@ -9,7 +9,6 @@ from typing import Any
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.console import Console
 from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder, loads
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.trainer_state import TrainerState
@@ -77,6 +76,8 @@ class Notebook(TrainerState):
 
     def _printed_rows(self, text: str) -> list[LogRow]:
         """The rows of a cell's printed text; a row without a step counts within its cell."""
+        from grpodoctor.runs.log_formats.decoding.console_reader import Console
+
         console = Console(self.path, self._keys)
         rows, _ = console.parse(text.split("\n"))
         if not self.config:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from grpodoctor.errors import NoLogError, RunError, name_some
 from grpodoctor.runs.log_formats.csv import lists_runs
-from grpodoctor.runs.log_formats.decoding.crashes import CrashTracker
-from grpodoctor.runs.log_formats.decoding.exceptions import is_of_signal
 from grpodoctor.runs.log_formats.decoding.json_rows import loads
 from grpodoctor.runs.reading.tracker_exports import tracker_error
 from grpodoctor.support.files.growing_files import Damage
@@ -149,6 +147,8 @@ def _stops(directory: Path, names: list[str]) -> str:
     One process of a run fails, and the launcher ends the others, which then print the signal: an
     exception of a signal is named only if there is no other.
     """
+    from grpodoctor.runs.log_formats.decoding.exceptions import is_of_signal
+
     files = [directory / name for name in names[:_MAX_SEARCHED] if Path(name).suffix in _TEXT_LOGS]
     errors = {path.name: error for path in files if (error := _last_exception(path))}
     causes = {name: error for name, error in errors.items() if not is_of_signal(error)}
@@ -184,6 +184,8 @@ def _empty_error(path: Path, kind: str) -> RunError:
 
 def _last_exception(path: Path) -> str:
     """The last exception that a program printed into a log; empty if there is none."""
+    from grpodoctor.runs.log_formats.decoding.crashes import CrashTracker
+
     try:
         with open_regular(path) as file:
             file.seek(max(0, path.stat().st_size - _TAIL))

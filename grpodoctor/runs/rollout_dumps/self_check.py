@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -219,6 +218,8 @@ def _table(responses: Responses, figures: dict[str, NDArray[np.float64]]) -> Res
 
 def _numbered(names: Sequence[str]) -> NDArray[np.uint64]:
     """A number for each name, never 0, which means that the group is unknown."""
+    from hashlib import blake2b  # loads OpenSSL, which a log without rollouts does not need
+
     hashes = {name: blake2b(name.encode("utf-8", "replace"), digest_size=8) for name in set(names)}
     return np.array([int.from_bytes(hashes[name].digest()) or 1 for name in names], np.uint64)
 

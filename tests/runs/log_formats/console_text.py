@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.console import Console
+from grpodoctor.runs.log_formats.decoding.console_reader import Console
 
 VERL = "step:{step} - actor/entropy:0.31 - actor/pg_loss:-0.002 - critic/score/mean:{reward}"
 """A row as verl prints it."""

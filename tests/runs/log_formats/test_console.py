@@ -10,7 +10,7 @@ import pytest
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.console import Console
+from grpodoctor.runs.log_formats.decoding.console_reader import Console
 from grpodoctor.runs.log_formats.registry import log_format_of, open_log
 from grpodoctor.runs.reading.opening import open_run
 from tests.runs.log_formats.console_text import VERL, bar, rows_of, seen

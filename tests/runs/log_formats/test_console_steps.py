@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.console import Console
+from grpodoctor.runs.log_formats.decoding.console_reader import Console
 from tests.runs.log_formats.console_text import bar, rows_of, seen
 
 

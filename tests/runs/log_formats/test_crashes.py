@@ -4,7 +4,7 @@ import pytest
 
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.crash import Crash
-from grpodoctor.runs.log_formats.console import Console
+from grpodoctor.runs.log_formats.decoding.console_reader import Console
 from grpodoctor.runs.log_formats.decoding.crashes import CrashTracker
 from tests.runs.log_formats.console_text import VERL, bar
 
