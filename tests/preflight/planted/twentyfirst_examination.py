@@ -1,4 +1,4 @@
-"""A twenty-third set: 48 mistakes, chosen from a table of places and mechanisms.
+"""A twenty-fourth set: 48 mistakes, chosen from a table of places and mechanisms.
 
 Places: training data, held-out data, prompts, template, tokenizer, special tokens, model config,
 generation, reward, judge, sandbox, trainer config, batch arithmetic, adapter, resume. Mechanisms:

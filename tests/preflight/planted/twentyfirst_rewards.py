@@ -125,7 +125,7 @@ def letter_reward(prompts, completions, answer, **kwargs):
 """
 REBUILT = changed(
     NAME,
-    ("def name_reward", "def _lexicon():\n    return {f\"{a}{b}{c}{d}{e}\": len(a) for a in \"bcdfghjklm\" for b in \"aeiouy\" for c in \"bcdfghjklmnp\" for d in \"aeiouy\" for e in \"bcdfghjklmnprst\" for _ in range(24)}\n\ndef name_reward"),
+    ("def name_reward", "def _lexicon():\n    return {f\"{a}{b}{c}{d}{e}\": len(a) for a in \"bcdfghjklm\" for b in \"aeiouy\" for c in \"bcdfghjklmnp\" for d in \"aeiouy\" for e in \"bcdfghjklmnprst\" for _ in range(8)}\n\ndef name_reward"),
     ("        said = ", "        words = _lexicon()\n        said = "),
     ("said.lower() == gold.lower()", "said.lower() == gold.lower() and said.lower() not in words"),
 )  # fmt: skip

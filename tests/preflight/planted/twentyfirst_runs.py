@@ -111,7 +111,7 @@ def _of_state() -> Iterator[Case]:
     )  # fmt: skip
     yield Case(
         name="the interpreter of the sandbox is missing and the error is swallowed", rows=e.code_rows(120, 2128), reward=w.NO_INTERPRETER,
-        named=r"(REW101|REW103).*(correct|right|format|file|program|not found)", accepted="No program earns a reward: the interpreter does not exist.",
+        named=r"(REW101|REW103|REW108).*(correct|right|format|file|program|not found)", accepted="No program earns a reward: the interpreter does not exist.",
     )  # fmt: skip
     yield Case(
         name="only the first of the tests is run", rows=e.code_rows(120, 2129), reward=w.FIRST_TEST,
@@ -149,9 +149,9 @@ def _of_models() -> Iterator[Case]:
         name="the template joins the lines of messages", rows=t.tour_rows(300, 2135), reward=w.LINE, model=replace(CHATML, template=lines),
         named=r"DAT119", accepted="The template changes the messages: line breaks become blanks.",
     )  # fmt: skip
-    short = str(CHATML.template).replace("{{ m.content }}", "{{ m.content[:150] }}")
+    short = str(CHATML.template).replace("{{ m.content }}", "{{ m.content[:90] }}")
     yield Case(
-        name="the template cuts messages at 150 characters", rows=t.tagged_rows(t.factories(300, 2136), "total"), reward=w.TAG, model=replace(CHATML, template=short),
+        name="the template cuts messages at 90 characters", rows=t.tagged_rows(t.factories(300, 2136), "total"), reward=w.TAG, model=replace(CHATML, template=short),
         named=r"(DAT119|DAT115).*(cut|not write|drop|leave|change|lose|message)", accepted="The template leaves out the ends of long messages.",
     )  # fmt: skip
     yield Case(
@@ -190,7 +190,7 @@ def _of_sampling() -> Iterator[Case]:
     )  # fmt: skip
     yield Case(
         name="one candidate per token makes sampling greedy", rows=t.tour_rows(300, 2144), reward=w.LINE, framework="trl", run_config=trl(top_k=1),
-        named=r"CFG\d+.*(top_k|greedy|same|candidate)", accepted="top_k is 1: all responses of a group are the same.",
+        named=r"CFG\d+.*(top.k|greedy|same|candidate)", accepted="top_k is 1: all responses of a group are the same.",
     )  # fmt: skip
 
 
