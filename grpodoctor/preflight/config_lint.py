@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from grpodoctor.frameworks.complete_config import framework_of_config
 from grpodoctor.frameworks.registry import configurable_framework_named
@@ -40,6 +41,8 @@ class ConfigResults:
     """Texts at which a response ends, and which the engine cuts off."""
     reward_weights: tuple[tuple[str, float], ...] = ()
     """Name and weight of each reward function."""
+    contents: Mapping[str, Any] = field(default_factory=dict)
+    """The config as it is written, nested."""
 
 
 def check_config(
@@ -89,6 +92,7 @@ def check_config(
         settings=result.settings,
         stop_strings=stop_strings(settings),
         reward_weights=reward_weights(settings),
+        contents=settings,
     )
 
 

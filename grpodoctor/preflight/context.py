@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpodoctor.errors import DataError, GrpodoctorError, ModelError
+from grpodoctor.frameworks.run_config import flattened
 from grpodoctor.preflight.inputs.chat_template import (
     load_tokenizer,
     read_json_config,
     render_ids,
     render_text,
 )
+from grpodoctor.preflight.inputs.config_columns import model_override
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, PromptTable
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.trainer.rewards.user_reward import UserReward
@@ -94,6 +96,8 @@ class PreflightContext:
     """Texts of the run's config at which a response ends, and which the engine cuts off."""
     reward_weights: tuple[tuple[str, float], ...] = ()
     """Name and weight of each reward function of the run's config."""
+    config_contents: Mapping[str, Any] = field(default_factory=dict)
+    """The run's config as it is written, nested."""
     answer_column: str = ""
     """The column of answers, if the user names it."""
     held_out: tuple[PromptRow, ...] = ()
@@ -110,6 +114,11 @@ class PreflightContext:
     """Logs of a run with a learning rate of zero."""
     filtered: Path | None = None
     """The file that --write-filtered names; None without that option."""
+
+    @cached_property
+    def flat_config(self) -> Mapping[str, Setting]:
+        """The run's config as it is written, with dotted keys and without lists."""
+        return dict(flattened(self.config_contents))
 
     @property
     def max_prompt_length(self) -> int | None:
@@ -250,7 +259,12 @@ class PreflightContext:
         return inverted_reward(self.reward, answers.rows, self.settings)
 
     def config_value(self, name: str) -> Any:
-        """A value of config.json, or of its language-model part; None if missing."""
+        """A value of config.json, or of its language-model part; None if missing.
+
+        A value that the run's config sets for the model comes first.
+        """
+        if (override := model_override(self.flat_config, name)) is not None:
+            return override
         nested = (self.config.get(key) for key in _LANGUAGE_MODEL_KEYS)
         for values in (self.config, *nested):
             if isinstance(values, Mapping) and values.get(name) is not None:

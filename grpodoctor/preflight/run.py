@@ -189,6 +189,7 @@ def _open_context(
             run_config=config.settings,
             stop_strings=config.stop_strings,
             reward_weights=config.reward_weights,
+            config_contents=config.contents,
             settings=request.settings.completed_by(config.settings),
             reward=reward,
             templates=request.templates,

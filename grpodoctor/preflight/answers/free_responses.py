@@ -24,9 +24,9 @@ MAX_ROWS = 12
 EMPTY = "empty response"
 _SENTENCES = ("unrelated sentence", "plain text")
 """Kinds of responses that say something, in a few words and in many."""
-_WORDS_OF_ROW = "text with the words of the row"
+WORDS_OF_ROW = "text with the words of the row"
 _LINES_OF_ROW = "lines with the words of the row"
-_OF_THE_ROW = (_WORDS_OF_ROW, COPIED_PROMPT, _LINES_OF_ROW)
+_OF_THE_ROW = (WORDS_OF_ROW, COPIED_PROMPT, _LINES_OF_ROW)
 """Kinds of responses that differ from row to row."""
 _SENTENCE = "First we look at what is given, and then we say in plain words what follows from it."
 _PLAIN_TEXT = (
@@ -222,7 +222,7 @@ def _responses(row: PromptRow) -> Iterator[tuple[str, str]]:
     yield from zip(_SENTENCES, (UNRELATED, _PLAIN_TEXT), strict=True)
     yield "rude text", _RUDE_TEXT
     yield "long text", "\n\n".join([_PLAIN_TEXT] * 6)
-    yield _WORDS_OF_ROW, f"{_PLAIN_TEXT} It is about {', '.join(words)}."
+    yield WORDS_OF_ROW, f"{_PLAIN_TEXT} It is about {', '.join(words)}."
     yield "tags", f"<think>\n{_SENTENCE}\n</think>\n<answer>\n{UNRELATED}\n</answer>"
     yield "box", f"{_SENTENCE} \\boxed{{0}}"
     yield "code", f"```python\n{UNRELATED!r}\n```"

@@ -25,6 +25,18 @@ _MIN_NUMBERED = 60
 _COUNTS = re.compile(r"\bhow (?:many|much)\b", re.IGNORECASE)
 """Questions whose answer is no option's number."""
 
+_MIN_LOST = 5
+_PICTURES = ("images", "image", "videos", "video")
+"""Columns of media that may show the options."""
+_ASKS_FOR_OPTION = re.compile(
+    r"\bletter (?:of|for) (?:the |an? |your )?(?:\w+ )?(?:option|choice|answer)\b|"
+    r"\b(?:options|choices)\b.{0,40}\bletter\b",
+    re.IGNORECASE,
+)
+_SHOWS_OPTIONS = re.compile(
+    r"(?:^|[\s(\[*])[A-Ea-e]\s?[).:\]|\-\u2013*]|\n\s*[A-E]\s+\S|[\u2460-\u2469]"
+)
+
 Classes = frozenset[tuple[str, ...]]
 """Answers of a closed set, as their words."""
 
@@ -158,6 +170,21 @@ def outside_options(rows: Sequence[PromptRow]) -> tuple[list[PromptRow], bool]:
     if len(numbered) < _MIN_NUMBERED or not is_shifted:
         return [], False
     return (zeros, True) if len(zeros) >= max(_MIN_OUTSIDE, len(numbered) / 20) else ([], False)
+
+
+def without_options(rows: Sequence[PromptRow]) -> list[PromptRow]:
+    """Rows that ask for the letter of an option, have one as answer, and show no options."""
+    found = [
+        row
+        for row in rows
+        if len(answer := (row.answer or "").strip(" ().:")) == 1
+        and answer.upper() in LETTERS
+        and _ASKS_FOR_OPTION.search("\n".join(row.texts()))
+        and not options_of(row)
+        and not any(row.columns.get(name) for name in _PICTURES)
+        and not any(_SHOWS_OPTIONS.search(text) for text in row.user_texts() or [row.prompt])
+    ]
+    return found if len(found) >= max(_MIN_LOST, _MIN_OUTSIDE_SHARE * len(rows)) else []
 
 
 def _lettered_lines(prompt: str) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ _ASKS_FOR_NUMBER = re.compile(
     re.IGNORECASE,
 )
 """Prompts that want the number of an option or of a passage."""
+_TIME = re.compile(r"\s*\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 _MIN_ROWS = 10
 _MOST = 0.9
 """Share of such questions whose answer must be a number."""
@@ -30,7 +31,9 @@ def numbers_for_names(prompts: Sequence[str], answers: Sequence[str]) -> list[in
     asking = [at for at, prompt in enumerate(prompts) if _asks_for_name(prompt, answers[at])]
     if len(asking) < _MIN_ASKING * len(prompts):
         return []
-    numbers = [at for at in asking if number_of(answers[at]) is not None]
+    numbers = [
+        at for at in asking if number_of(answers[at]) is not None or _TIME.match(answers[at])
+    ]
     return numbers if len(numbers) >= max(_MIN_ROWS, _MOST * len(asking)) else []
 
 

@@ -58,6 +58,32 @@ def label_noise(prompts: Sequence[str], labels: Sequence[str]) -> LabelNoise | N
     return LabelNoise(tuple(int(at) for at in sure if wrong[at]), len(sure))
 
 
+def word_label_scores(
+    texts: Sequence[set[str]],
+    target: NDArray[np.int64],
+    known: NDArray[np.bool_],
+    tested: NDArray[np.bool_],
+) -> float:
+    """Share of the tested rows whose label, of two, the words of the known rows tell.
+
+    If both are the same rows, each half is tested by the other one.
+    """
+    uses = Counter(word for at in np.flatnonzero(known) for word in texts[int(at)])
+    kept = [word for word, count in uses.items() if count >= _MIN_WORD_ROWS]
+    table = np.array([[word in words for word in kept] for words in texts], np.float32)
+    if (known == tested).all():
+        rows = np.random.default_rng(0).permutation(np.flatnonzero(known))
+        parts = [(rows[::2], rows[1::2]), (rows[1::2], rows[::2])]
+    else:
+        parts = [(np.flatnonzero(known), np.flatnonzero(tested))]
+    hits = total = 0
+    for one, other in parts:
+        scores = _scores(table[one], target[one], table[other], 2)
+        hits += int((scores.argmax(axis=1) == target[other]).sum())
+        total += len(other)
+    return hits / max(total, 1)
+
+
 def _falls(wrong: NDArray[np.bool_]) -> bool:
     """Whether errors become rarer with confidence, as they do where questions are hard.
 

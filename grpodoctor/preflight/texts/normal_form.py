@@ -14,6 +14,7 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DASHES = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212"), "-")
 _WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[-+*/^=<>%|()\[\]]")
 """Numbers, words, operators and brackets. Operators and brackets carry meaning: 3+4 is not 3-4."""
+_ACCENTS = re.compile("[\u0300-\u036f]")
 _CURRENCIES = frozenset({"dollar", "dollars", "usd", "euro", "euros", "eur", "pounds", "gbp"})
 _NUMBER_WORDS = {
     word: str(number)
@@ -44,6 +45,11 @@ def words_of(text: str) -> tuple[str, ...]:
     text = _MARKUP.sub(" ", text)
     text = _VARIANT_LATEX.sub(r"\\frac", _COSMETIC_LATEX.sub(" ", text))
     return tuple(_WORD.findall(_THOUSANDS.sub("", _HYPHEN.sub(" ", text))))
+
+
+def without_accents(text: str) -> str:
+    """A text without the accents of Latin, Greek and Cyrillic letters."""
+    return _ACCENTS.sub("", unicodedata.normalize("NFD", text))
 
 
 def loose_words_of(text: str) -> tuple[str, ...]:

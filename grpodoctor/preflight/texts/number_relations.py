@@ -96,6 +96,18 @@ def wrong_numbers(prompts: Sequence[str], answers: Sequence[str]) -> WrongNumber
     return _pattern(predicted, given, outliers, rows)
 
 
+def follow_from_numbers(table: Numbers, given: Numbers, share: float) -> bool:
+    """Whether one formula of a row's own numbers gives a share of the answers.
+
+    Args:
+        table: the numbers of each prompt, [rows, numbers].
+        given: the answers, [rows].
+        share: of the rows.
+    """
+    predicted = _predictions(_features(table), given)
+    return predicted is not None and bool(_agree(predicted, given).mean() >= share)
+
+
 def overflowed(answers: Sequence[str]) -> list[int]:
     """Negative numbers of a column that fills the range of 32 bits to both ends; else empty."""
     values = [number_of(answer) for answer in answers]

@@ -263,9 +263,16 @@ def test_dialogs_that_lost_their_first_message(
     )
 
 
-@pytest.mark.parametrize(("kept", "alarms"), [("first", 1), ("last", 0), ("other", 0)])
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        ("first", "another number of their solution"),
+        ("last", ""),
+        ("other", "do not occur in the solution"),
+    ],
+)
 def test_answers_that_are_intermediate_results(
-    kept: str, alarms: int, findings_of: Findings
+    kept: str, words: str, findings_of: Findings
 ) -> None:
     rows = []
     for at in range(40):
@@ -274,5 +281,5 @@ def test_answers_that_are_intermediate_results(
         work = f"There are {at} + 60 = {first} boxes.\nThey hold 3 * {first} = {last}.\n#### {last}"
         rows.append(row(at, f"How many pears are in shop {at}?", str(answer), solution=work))
     found = findings_of("DAT113", context(rows))
-    assert [each.severity for each in found] == ["warning"] * alarms
-    assert all("another number of their solution" in each.summary for each in found)
+    assert [each.severity for each in found] == ["warning"] * bool(words)
+    assert all(words in each.summary for each in found)

@@ -7,8 +7,11 @@ from typing import ClassVar
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.asked_choices import outside_choices
+from grpodoctor.preflight.answers.asked_patterns import OutsidePattern, outside_pattern
 from grpodoctor.preflight.answers.constructed_answers import format_answer
 from grpodoctor.preflight.answers.decimal_notation import with_other_decimals
+from grpodoctor.preflight.answers.exponents import with_exponent
+from grpodoctor.preflight.answers.lost_parts import with_float_noise
 from grpodoctor.preflight.answers.persons_and_places import numbers_for_names
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_ANSWERS, ReferenceAnswers
 from grpodoctor.preflight.answers.stated_answers import final_answer
@@ -44,12 +47,14 @@ class AnswerForms(Check):
         unit, a currency or percent sign, a label, markup. It is a warning if the reward function
         refuses the form of the others in these rows. Numbers like 1.234,50 among numbers like
         1,234.50, or where the prompts write 1234.50; LaTeX commands with one and with two
-        backslashes; codes without the zeros in front that they have in the prompt; names without
-        the case or accents of the prompt, if the reward function refuses the prompt's own
-        spelling; a line that all answers have besides a short answer, without which a correct
-        answer earns nothing; answers without the form that nearly all prompts ask for: decimals,
-        a fraction, one word, a letter; and answers that are none of those which the prompts
-        offer, as in "[[A]] or [[B]]"; numbers as answers to questions that ask who or where.
+        backslashes; numbers with the rounding of 32-bit floats, or with an exponent; answers
+        without a pattern that prompts spell out (HH:MM); codes without the zeros in front that they
+        have in the prompt; names without the case or accents of the prompt, if the reward function
+        refuses the prompt's own spelling; a line that all answers have besides a short answer,
+        without which a correct answer earns nothing; answers without the form that nearly all
+        prompts ask for: decimals, a fraction, one word, a letter; and answers that are none of
+        those which the prompts offer, as in "[[A]] or [[B]]"; numbers as answers to questions that
+        ask who or where.
 
     Why it matters:
         The model learns one form, and correct answers in it earn nothing in the rows that want the
@@ -97,6 +102,13 @@ class AnswerForms(Check):
                 rows, lost_zeros(prompts, finals), "lack the zeros in front that their prompt has",
                 "Read the column of answers as text, not as numbers.",
             ),
+            *_report(
+                rows, with_float_noise(finals),
+                "have the noise of 32-bit floats, as in 12.399999618530273 for 12.4",
+                "Round the numbers to the digits that were computed before they are stored.",
+            ),
+            *_exponents(context, scored, rows, with_exponent(prompts, finals)),
+            *_outside_pattern(context, scored, rows, outside_pattern(prompts, finals)),
             *_other_spelling(context, scored, rows, prompts, finals),
             *_extra_line(context, scored, rows, *common_line(prompts, answers)),
             *_report(
@@ -114,6 +126,43 @@ class AnswerForms(Check):
                     "prompts.",
                 )
             ),
+        )  # fmt: skip
+
+
+def _exponents(
+    context: PreflightContext,
+    scored: ReferenceAnswers | None,
+    rows: Sequence[PromptRow],
+    plain: dict[int, str],
+) -> Iterator[CheckFinding]:
+    """Whole numbers with an exponent, unless the reward compares their values."""
+    refused = _refused(context, scored, {id(rows[at]): text for at, text in plain.items()})
+    if plain and (refused is None or refused >= _MIN_REFUSED):
+        yield from _report(
+            rows, list(plain),
+            "are whole numbers with an exponent, as programs write large ones (1.23457e+07)",
+            "Store whole numbers with all their digits; check that none were lost.",
+            "info" if refused is None else "warning",
+        )  # fmt: skip
+
+
+def _outside_pattern(
+    context: PreflightContext,
+    scored: ReferenceAnswers | None,
+    rows: Sequence[PromptRow],
+    outside: OutsidePattern | None,
+) -> Iterator[CheckFinding]:
+    """Answers without the pattern of the prompts, unless the reward reads 09:05 and 9:05 alike."""
+    if outside is None:
+        return
+    padded = {id(rows[at]): text for at, text in outside.padded.items()}
+    refused = _refused(context, scored, padded)
+    if refused is None or refused >= _MIN_REFUSED:
+        yield from _report(
+            rows, outside.rows, f"are not in the form that the prompts ask for: {outside.pattern}",
+            f"Store all answers as {outside.pattern}; check what the others mean, such as 1:20 for "
+            "13:20.",
+            "info" if refused is None else "warning",
         )  # fmt: skip
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.inputs.prompt_rows import spread_rows
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
 _MAX_ROWS = 500
@@ -26,7 +27,8 @@ class ChangedCharacters(Check):
     What it sees:
         Prompts whose tokens decode to other text: characters that the tokenizer lacks, capitals
         that it lowers, and characters that it brings into another form, such as superscripts.
-        White space and typographic signs are not compared.
+        White space and typographic signs are not compared, except that all line breaks of a prompt
+        are lost.
 
     Why it matters:
         The model reads another prompt than the data has: 5\u00b2 becomes 52. Responses pass the
@@ -53,16 +55,19 @@ class ChangedCharacters(Check):
         if not context.rows:
             return SkippedCheck("no prompts were given", "add --prompts")
         rows = list(spread_rows(context.rows, _MAX_ROWS))
-        changed, signs = [], dict[str, str]()
+        changed, joined, signs = [], [], dict[str, str]()
         for row in rows:
             text = "\n".join(row.texts())[:_MAX_LETTERS]
-            if _letters(text) != _letters(_decoded(context, text)):
+            decoded = _decoded(context, text)
+            joined += [row] if _loses_lines(row, decoded) else []
+            if _letters(text) != _letters(decoded):
                 found = _changed_signs(context, text)
                 signs |= found
                 changed += [row] if found else []
+        lines = tuple(self._joined(joined, len(rows)))
         share = len(changed) / len(rows)
         if not changed:
-            return ()
+            return lines
         shown = ", ".join(f"{one!r} becomes {new!r}" for one, new in list(signs.items())[:_SHOWN])
         return (
             CheckFinding(
@@ -76,7 +81,25 @@ class ChangedCharacters(Check):
                 tuple(row.location for row in changed[:_SHOWN]),
                 {"share": share},
             ),
+            *lines,
         )
+
+    def _joined(self, joined: Sequence[PromptRow], total: int) -> Iterator[CheckFinding]:
+        """Prompts of several lines that come back on one."""
+        if joined:
+            share = len(joined) / total
+            yield CheckFinding(
+                "warning" if share >= self.warning_share else "info",
+                f"The tokenizer loses the line breaks of {len(joined)} of {total} prompts.",
+                ("Use the model's own tokenizer: its normalizer removes white space.",),
+                tuple(row.location for row in joined[:_SHOWN]),
+                {"share": share},
+            )
+
+
+def _loses_lines(row: PromptRow, decoded: str) -> bool:
+    """Whether a message has line breaks, and the decoded text has none at all."""
+    return any("\n" in text.strip() for text in row.texts()) and "\n" not in decoded
 
 
 def _decoded(context: PreflightContext, text: str) -> str:

@@ -63,7 +63,8 @@ class DamagedText(Check):
         one, where a few prompts have nothing, None or a placeholder and the others a text, such as
         a table; sentences that have numbers in other prompts, and holes in their place; and long
         paragraphs that a prompt contains twice.
-        Also answers with wrongly decoded or invisible characters, or with full-width digits and
+        Also letters that became question marks; answers with wrongly decoded, decomposed or
+        invisible characters, with a carriage return at the end, or with full-width digits and
         letters that their prompts do not have. Marks of the direction of writing do not count in
         rows with Arabic, Hebrew or similar letters.
 
@@ -104,6 +105,9 @@ class DamagedText(Check):
             ),
             *self._found(rows, "contain wrongly decoded characters", _is_misread,
                          "Read the source of the data as UTF-8."),
+            *self._found(rows, "contain question marks within words, in place of letters",
+                         _has_lost_letters,
+                         "Write the data as UTF-8: an encoding without these letters lost them."),
             *self._found(rows, "contain line breaks written as a backslash and an n", has_escapes,
                          "Undo one level of escapes: the text was encoded as JSON twice."),
             *self._report(_written_messages(context), len(rows),
@@ -128,6 +132,14 @@ class DamagedText(Check):
                            "Undo one level of escapes in the answers."),
             *self._answers(rows, "invisible or full-width", _is_odd,
                            "Normalize the answers (NFKC), and remove invisible characters."),
+            *self._answers(rows, "carriage return",
+                           lambda row: (row.answer or "").endswith("\r")
+                           and "\r" not in "".join(row.texts()),
+                           "Remove white space around answers; the source has Windows' line ends."),
+            *self._answers(rows, "decomposed Unicode",
+                           lambda row: is_decomposed(row.answer or "")
+                           and not any(map(is_decomposed, row.texts())),
+                           "Bring the answers into the composed form (NFC), which models write."),
             *self._answers(rows, "wrongly decoded", lambda row: _is_misread(row.answer or ""),
                            "Read the source of the answers as UTF-8."),
         )  # fmt: skip
@@ -178,6 +190,22 @@ class DamagedText(Check):
                 tuple(f"{row.location}: {row.prompt[:80]!r}" for row in damaged[:_SHOWN]),
                 {"share": share},
             )
+
+
+_LOST_LETTERS = re.compile(r"(?<=[a-z])\?+(?=[a-z])")
+_NO_WORDS = re.compile(r"https?://|www\.|\S*[=&{}\[\]\\*+|^$()]\S*|`[^`]*`")
+"""Addresses, patterns and code, in which a question mark stands between letters."""
+_MIN_LOST = 2
+
+
+def _has_lost_letters(text: str) -> bool:
+    """Whether letters were replaced by question marks, as in `pr?f?r?`."""
+    return "?" in text and len(_LOST_LETTERS.findall(_NO_WORDS.sub(" ", text))) >= _MIN_LOST
+
+
+def is_decomposed(text: str) -> bool:
+    """Whether letters and their accents are separate characters."""
+    return unicodedata.normalize("NFC", text) != text
 
 
 def _is_odd(row: PromptRow) -> bool:

@@ -16,7 +16,7 @@ from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.texts.affixes import Words, without_affixes
 from grpodoctor.preflight.texts.near_duplicates import near_duplicates
-from grpodoctor.preflight.texts.normal_form import loose_words_of
+from grpodoctor.preflight.texts.normal_form import loose_words_of, without_accents
 from grpodoctor.preflight.texts.other_ends import with_other_ends
 from grpodoctor.preflight.texts.overlap import overlapping
 
@@ -237,4 +237,4 @@ def _renamed(held_out: Sequence[PromptRow], rows: Sequence[PromptRow]) -> dict[i
 def _question(row: PromptRow) -> Words:
     """The words of the user's messages; system messages differ between training and tests."""
     texts = [without_option_order(text) for text in row.user_texts() or [row.prompt]]
-    return loose_words_of("\n".join([*texts, *sorted(options_of(row))]))
+    return loose_words_of(without_accents("\n".join([*texts, *sorted(options_of(row))])))

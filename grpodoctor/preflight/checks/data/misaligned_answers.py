@@ -14,6 +14,7 @@ from grpodoctor.preflight.answers.multiple_choice import (
 from grpodoctor.preflight.answers.stated_answers import final_answer, marked_answer
 from grpodoctor.preflight.answers.written_forms import mixed_separators
 from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.checks.data.lost_options import lost_options, unsolved_findings
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.columns import flat_columns
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -31,6 +32,8 @@ from grpodoctor.preflight.texts.joins import answers_of_other_prompts, filled_do
 from grpodoctor.preflight.texts.kind_alignment import partial_shift_of_kinds, shift_of_kinds
 from grpodoctor.preflight.texts.normal_form import number_of, numbers_of, words_of
 from grpodoctor.preflight.texts.number_relations import WrongNumbers, overflowed, wrong_numbers
+from grpodoctor.preflight.texts.permuted_answers import displaced_words, permuted_numbers
+from grpodoctor.preflight.texts.repeated_block import repeated_block
 from grpodoctor.preflight.texts.result_alignment import are_own_results, shift_of_results
 
 _MAX_ROWS = 2000
@@ -47,17 +50,17 @@ class MisalignedAnswers(Check):
         words with the prompt of a row nearby than with their own prompt, in all rows or in at least
         twenty consecutive ones; numbers whose size follows from the numbers in another row's
         prompt, or that are the sum, difference, product or quotient of two of them; kinds of
-        answers, such as a number or yes, that another row's prompt asks for; and
-        answers that differ from the final answer of the solution in the same row, or are
-        intermediate results of it.
+        answers, such as a number or yes, that another row's prompt asks for; and answers that
+        differ from the final answer of the solution in the same row, are intermediate results of
+        it, or mostly do not occur in it; a block of answers that occurs again behind other prompts.
 
         If most answers occur in their own prompt, also answers that occur in other rows' prompts
         only. If a formula of the prompt's numbers gives most answers without an error, also answers
         that are a constant times its result, such as grams among milligrams, its result in another
         row, or a number of the prompt. Also answers that repeat the row before far more often than
         by chance, as if empty cells were filled from above, keys that name no option of their
-        question, and two columns, such as the letter and the text of the answer, that name
-        different options.
+        question, prompts that ask for a letter and have no options, and two columns, such as the
+        letter and the text of the answer, that name different options.
 
     Why it matters:
         Correct responses are rewarded only by accident. The reward stays near zero or follows the
@@ -69,7 +72,7 @@ class MisalignedAnswers(Check):
     When it is wrong:
         Answers that are letters or a single word have nothing in common with any prompt, so that
         their displacement is found only among questions of several kinds. Displacements of more
-        than three rows are not tested.
+        than three rows are found if answers occur in the prompts, or follow from one formula.
 
     References:
         None.
@@ -95,7 +98,11 @@ class MisalignedAnswers(Check):
         return by_id or (
             *(tuple(_shifts(rows)) or _foreign(rows)),
             *_outside(rows),
-            *(tuple(self._other_than_solution(context.rows)) or _disagreeing(context.rows)),
+            *(
+                tuple(self._other_than_solution(context.rows))
+                or tuple(_disagreeing(context.rows))
+                or unsolved_findings(context.rows)
+            ),
         )
 
     def _row_ids(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
@@ -272,6 +279,20 @@ def _foreign(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
         )  # fmt: skip
     if found := filled_down(prompts, answers):
         yield _some(answered, found, "repeat the row before, as if empty cells were filled")
+    elif found := permuted_numbers(prompts, answers):
+        yield _some(
+            answered, found, "are results of other prompts: one formula gives all answers in "
+            "another order",
+        )  # fmt: skip
+    elif order := displaced_words(prompts, answers):
+        yield _some(
+            answered, range(len(answered)), f"are displaced: they occur in the prompts {order}"
+        )
+    elif block := repeated_block(prompts, answers):
+        yield _some(
+            answered, range(block.start, block.stop),
+            f"in consecutive rows repeat those of {block.lag} rows earlier, behind other prompts",
+        )  # fmt: skip
 
 
 _REJOIN = "Join prompts and answers by an id again, and compare the listed rows by hand."
@@ -319,7 +340,10 @@ def _wrong_numbers_finding(rows: Sequence[PromptRow], wrong: WrongNumbers) -> Ch
 
 
 def _outside(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
-    """Keys that name no option of their question."""
+    """Keys that name no option of their question, and questions that have lost their options."""
+    if lost := tuple(lost_options(rows)):
+        yield from lost
+        return
     found, from_zero = outside_options([row for row in rows if row.answer])
     if found:
         yield CheckFinding(

@@ -26,8 +26,9 @@ class MixedLanguages(Check):
     What it sees:
         The language of each prompt, by its script and its frequent words. Prompts that are too
         short to tell are not counted. A set is multilingual on purpose if no language has 80% of
-        its prompts, or if a column names the language; this is a note. Also answers in another
-        language than the prompts ask for ("into German").
+        its prompts, or if a column names the language; this is a note. Also a few system messages
+        in another language than their prompts, and answers in another language than the prompts ask
+        for ("into German").
 
     Why it matters:
         The reward parser, the answer format and the held-out data are usually made for one
@@ -60,6 +61,8 @@ class MixedLanguages(Check):
         rows = list(spread_rows(context.rows, _MAX_ROWS))
         if other := _answers_in_another_language(rows):
             return (other,)
+        if instructions := self._instructions(rows):
+            return (instructions,)
         known = [(row, language) for row in rows if (language := _language(row))]
         if len(known) < _MIN_ROWS:
             return SkippedCheck("too few prompts have a known language", "pass more prompts")
@@ -79,6 +82,33 @@ class MixedLanguages(Check):
                 tuple(f"{row.location}: {language}" for row, language in others[:_SHOWN]),
                 {"share": len(others) / len(known)},
             ),
+        )
+
+    def _instructions(self, rows: Sequence[PromptRow]) -> CheckFinding | None:
+        """Some system messages in another language than their prompts, unlike the others."""
+        first = [row for row in rows if row.messages and row.messages[0]["role"] == "system"]
+        of_system = Counter(language_of(row.texts()[0]) for row in first)
+        most = (1 - self.main_share) * len(first)
+        other = [
+            (row, language, own)
+            for row in first
+            if (language := language_of(row.texts()[0]))
+            and (own := _language(row))
+            and language != own
+            and of_system[language] <= most
+        ]
+        if len(other) < max(self.min_rows, self.min_share * len(first)):
+            return None
+        if _names_language(rows):
+            return None
+        language, own = Counter(each[1:] for each in other).most_common(1)[0][0]
+        return CheckFinding(
+            "warning",
+            f"Mixed languages: the system messages of {len(other)} of {len(first)} prompts are in "
+            f"{language}, the prompts in {own}.",
+            ("Write all instructions in one language.",),
+            tuple(f"{row.location}: {row.texts()[0]!r:.80}" for row, *_ in other[:_SHOWN]),
+            {"share": len(other) / len(first)},
         )
 
 

@@ -42,6 +42,34 @@ _BY_OPTION: Mapping[str, Guess] = {
     "the longest option": lambda texts: max(texts, key=len),
     "the shortest option": lambda texts: min(texts, key=len),
 }
+_MARKS: Mapping[str, Callable[[str], bool]] = {
+    "with a full stop at its end": lambda text: text.endswith("."),
+    "without a full stop at its end": lambda text: not text.endswith("."),
+    "with a capital letter at its beginning": lambda text: text[:1].isupper(),
+    "without a capital letter at its beginning": lambda text: text[:1].islower(),
+    "with a number": lambda text: any(map(str.isdigit, text)),
+    "with parentheses": lambda text: "(" in text,
+    "with a comma": lambda text: "," in text,
+    "with markup": lambda text: bool(re.search(r"[*_`<>]", text)),
+    "with quotation marks": lambda text: bool(re.search(r"[\"\u201c\u201d]", text)),
+    "with two blanks": lambda text: "  " in text,
+}
+"""Features by which the right option may differ from all others."""
+
+
+def _only_one(has: Callable[[str], bool]) -> Guess:
+    """The rule that takes the only option with a feature."""
+
+    def guess(texts: Sequence[str]) -> str:
+        marked = [text for text in texts if has(text)]
+        return marked[0] if len(marked) == 1 else ""
+
+    return guess
+
+
+_BY_MARK: Mapping[str, Guess] = {
+    f"the only option {name}": _only_one(has) for name, has in _MARKS.items()
+}
 _PLACES = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
@@ -79,7 +107,8 @@ class Shortcuts(Check):
     """A rule of thumb finds most answers without the question being understood.
 
     What it sees:
-        Questions with lettered options: how often the longest or the shortest option is right. If
+        Questions with lettered options: how often the longest or the shortest option is right, or
+        the only one with a full stop, a capital letter, a number, markup or another such mark. If
         the answer is the text of an option, also how often the first, the second, and so on is.
         Other questions whose answer is a number: how often the first, the last, the largest or the
         smallest number of the prompt is the answer. The share is compared with that of answers in a
@@ -127,8 +156,10 @@ class Shortcuts(Check):
         numbers = [each for row in rows if id(row) not in chosen and (each := _number(row))]
         findings: list[CheckFinding] = []
         for rules, guessed in (
-            (_BY_OPTION, choices), ({**_BY_OPTION, **_BY_PLACE}, placed), (_BY_NUMBER, numbers)
-        ):  # fmt: skip
+            ({**_BY_OPTION, **_BY_MARK}, choices),
+            ({**_BY_OPTION, **_BY_PLACE}, placed),
+            (_BY_NUMBER, numbers),
+        ):
             if len(guessed) >= max(self.min_rows, len(rows) / 2):
                 findings += self._best(context, rules, guessed)
         findings = findings or [*self._telling(rows)]

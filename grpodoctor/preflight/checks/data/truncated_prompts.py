@@ -21,6 +21,13 @@ _MIN_LETTERS = 60
 """Shorter prompts often have one length by their construction."""
 _CUT_END = re.compile(r"[^\W_]\s*$|[,;(\-\u2013]\s*$")
 """A letter, a digit or an opening sign at the end: neither a full stop nor a bracket."""
+_DANGLING = re.compile(
+    r"\b(?:the|a|an|of|to|and|with|for|in|on|at|by|from|if|that|which|each|is|are|has|le|la|les|des|"
+    r"der|die|das|und|el|los|de|du|que)\s*$"
+)
+_WHOLE_WORD = re.compile(r"\s[^\W\d_]+$")
+"""Letters at the end that belong to no number or code."""
+_MIN_DANGLING = 3
 _DIGITS = re.compile(r"\d+")
 _MIN_CUT = 20
 """Letters of a prompt that is cut within a word, which a shorter one is by its construction."""
@@ -50,7 +57,8 @@ class TruncatedPrompts(Check):
         have the same number of words by construction. Also nearly all prompts of one length, if
         the letters at the end of most of them stand within others, with something behind them; and
         prompts of one length, not the greatest one, that end within a word.
-        Marks such as [truncated] are also reported.
+        Marks such as [truncated] are also reported, and a few prompts of any length that end within
+        a sentence, some of them within a word or after a word such as "the".
 
     Why it matters:
         The question is missing. No response can be correct, or only a guess is, and the reward is
@@ -87,6 +95,11 @@ class TruncatedPrompts(Check):
     max_same_layout: ClassVar[float] = 0.5
     """Share of texts, all of one length, that may have sentences of the same lengths."""
     critical_share: ClassVar[float] = 0.5
+    max_open_share: ClassVar[float] = 0.4
+    """Share of prompts that may end within a sentence; texts to continue all do."""
+    min_dangling_share: ClassVar[float] = 0.15
+    """Share of these that end with a function word. Every third word of a text is one, and no
+    question ends with one."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Examine the longest prompts."""
@@ -101,7 +114,24 @@ class TruncatedPrompts(Check):
             *self._piles(context, rows, texts),
             *self._of_one_length(context, rows),
             *self._within_words(rows, texts),
+            *self._open_ends(rows, texts),
         )[:1]
+
+    def _open_ends(self, rows: Sequence[PromptRow], texts: Sequence[str]) -> Iterator[CheckFinding]:
+        """A few prompts of any length that end within a sentence, unlike nearly all others."""
+        cut = [at for at, text in enumerate(texts) if _is_cut_at_end(text)]
+        least = max(self.min_pile, self.min_pile_share * len(rows))
+        if not least <= len(cut) <= self.max_open_share * len(rows):
+            return
+        within = cut_within_a_word(texts)
+        dangling = sum(
+            (within[at] and bool(_WHOLE_WORD.search(texts[at])))
+            or bool(_DANGLING.search(texts[at]))
+            for at in cut
+        )
+        if dangling >= max(_MIN_DANGLING, self.min_dangling_share * len(cut)):
+            problem = "end within a sentence, some within a word or after 'the': they were cut"
+            yield self._finding([rows[at] for at in cut], rows, problem)
 
     def _within_words(
         self, rows: Sequence[PromptRow], texts: Sequence[str]
@@ -216,21 +246,28 @@ def _lengths(context: PreflightContext, texts: Sequence[str]) -> dict[str, NDArr
 
 
 def _continued_elsewhere(texts: Sequence[str]) -> int:
-    """The texts whose last letters stand within another text, with something behind them.
+    """The texts whose last letters stand within a line of another text, not at its end.
 
-    Whole prompts end with the end of a sentence or an instruction, which nothing follows.
+    Whole prompts end with the end of a sentence or an instruction, which nothing follows. An option
+    may be the last one in one prompt and an earlier one in another.
     """
     ends = Counter(text[-_END:] for text in texts)
     inside = {
         part
         for text in dict.fromkeys(texts)
         for start in range(max(len(text) - _REACH, 0), len(text) - _END)
-        if (part := text[start : start + _END]) in ends
+        if (part := text[start : start + _END]) in ends and _goes_on(text, start + _END)
     }
     return sum(
         count for end, count in ends.items()
         if end in inside and sum(letter.isalpha() for letter in end) >= _END // 2
     )  # fmt: skip
+
+
+def _goes_on(text: str, at: int) -> bool:
+    """Whether letters follow on the line, or this is the last line of the text."""
+    rest, end, _ = text[at:].partition("\n")
+    return not end or any(map(str.isalnum, rest))
 
 
 def _pile(lengths: NDArray[np.int_]) -> NDArray[np.bool_]:

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 from grpodoctor.preflight.answers.answer_variants import CALLS_IN_CODE
+from grpodoctor.preflight.answers.blank_forms import blank_forms
+from grpodoctor.preflight.answers.lost_parts import without_number
+from grpodoctor.preflight.answers.pointers import is_pointer
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.answers.unusable_answers import (
     cut_answers,
@@ -45,7 +48,8 @@ class UnusableRows(Check):
         that are a list of one text written as text (`['42']`), one text such as "[NO ANSWER]" in
         place of many answers that otherwise differ, a note such as "Q.E.D." or "see the
         proof above", how Python shows an object (`np.float64(3.5)`), or what a spreadsheet made of
-        them (`4/6` becomes `04-Jun`); and answers of several words that were cut at a number of
+        them (`4/6` becomes `04-Jun`), paths, links and ids for which no prompt asks, and units that
+        have lost their number; and answers of several words that were cut at a number of
         characters.
 
     Why it matters:
@@ -102,6 +106,13 @@ class UnusableRows(Check):
                 lambda row: is_representation(row.answer or ""),
                 "Convert values with str(), item() or tolist() before they are stored.",
             ),
+            *self._useless(
+                context.rows, "are paths, links or ids, for which no prompt asks",
+                lambda row: is_pointer(row.answer or "", "\n".join(row.texts())),
+                "Store the answers themselves in place of where they are.",
+            ),
+            *self._without_number(context.rows),
+            *self._blank(context.rows),
             *self._filled_in(context.rows),
             *self._useless_if_cut(context.rows),
         )  # fmt: skip
@@ -156,6 +167,29 @@ class UnusableRows(Check):
                     ),
                     {"share": share},
                 )
+
+    def _blank(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+        """Values that stand for no answer."""
+        answered = [row for row in rows if row.answer]
+        prompts = ["\n".join(row.texts()) for row in answered]
+        found = blank_forms(prompts, [row.answer or "" for row in answered])
+        chosen = {id(answered[at]) for at in found}
+        value = (answered[found[0]].answer or "").strip() if found else ""
+        if is_note(value):
+            return
+        yield from self._useless(
+            answered, f"are {value!r:.30}, which stands for no answer",
+            lambda row: id(row) in chosen, "Remove these rows, or add their answers.",
+        )  # fmt: skip
+
+    def _without_number(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+        """Answers of which only the unit is left."""
+        answered = [row for row in rows if row.answer]
+        found = {id(answered[at]) for at in without_number([row.answer or "" for row in answered])}
+        yield from self._useless(
+            answered, "are a unit without a number, where the others have one",
+            lambda row: id(row) in found, "Restore the numbers of these answers.",
+        )  # fmt: skip
 
     def _filled_in(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
         """One note in place of many answers."""

@@ -60,6 +60,7 @@ from grpodoctor.preflight.checks.reward.paid_parts import paid_parts
 from grpodoctor.preflight.checks.reward.paid_silence import paid_silence
 from grpodoctor.preflight.checks.reward.unanswered import free_findings
 from grpodoctor.preflight.checks.reward.unfair_puzzles import unfair_puzzles
+from grpodoctor.preflight.checks.reward.unread_tests import unread_tests
 from grpodoctor.preflight.checks.reward.wrong_in_one_place import ignored_places
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -179,6 +180,7 @@ class HackableReward(Check):
         run, and one that never ends.
         Right answers are also changed in one place: each field of an object, the name of a call, a
         value, condition or comparison of a query, the last test of a program, an element of a list.
+        Right programs are scored with a last test that no program passes.
         Reports the places that do not count in half of the rows, and further fields that earn more
         than the right answer.
         Wrong answers are also scored in a few rows of each kind (source, sort of answer).
@@ -255,6 +257,7 @@ class HackableReward(Check):
         return [
             *_paid_targets(answers),
             *unfair_puzzles(context.reward, answers),
+            *unread_tests(context.reward, answers),
             *paid_silence(answers),
             *paid_parts(context.reward, answers),
             *self._relations(context, context.reward, answers),

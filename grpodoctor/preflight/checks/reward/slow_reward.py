@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.answer_variants import REASONING
-from grpodoctor.preflight.answers.constructed_answers import format_answer
+from grpodoctor.preflight.answers.constructed_answers import format_answer, wrong_answer
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_REWARD
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -32,8 +32,8 @@ class SlowReward(Check):
 
     What it sees:
         The time of a small and a large batch of completions of usual length, the fastest of three
-        measurements each. From these it forecasts the time for all responses of a step:
-        --batch-prompts times --group-size.
+        measurements each. Right, wrong and no answers are timed, and the slowest count. From these
+        it forecasts the time for all responses of a step: --batch-prompts times --group-size.
 
     Why it matters:
         Most trainers wait for the rewards, so that the GPUs are idle meanwhile. Ten milliseconds
@@ -66,8 +66,12 @@ class SlowReward(Check):
         if not context.rows:
             return SkippedCheck("no prompts were given", "add --prompts")
         try:
-            rows, texts = _responses(context)
-            small, large = (_seconds(context.reward, rows, texts, size) for size in _SIZES)
+            small, rows, texts = max(
+                ((_seconds(context.reward, *each, _SIZES[0]), *each)
+                 for each in _responses(context)),
+                key=lambda timed: timed[0],
+            )  # fmt: skip
+            large = _seconds(context.reward, rows, texts, _SIZES[1])
         except DataError as error:
             return SkippedCheck(f"the reward function could not be timed: {error.what}")
         settings = context.settings
@@ -91,13 +95,17 @@ class SlowReward(Check):
         )
 
 
-def _responses(context: PreflightContext) -> tuple[list[PromptRow], list[str]]:
-    """Rows with a completion of usual length each."""
+def _responses(context: PreflightContext) -> Iterator[tuple[list[PromptRow], list[str]]]:
+    """Rows with a completion of usual length each: right answers, wrong ones, and none."""
     answers = context.reference_answers
     if answers is None:
-        return [context.rows[0]], [REASONING * _SENTENCES]
-    texts = [format_answer(answers.answer_format, answer) for answer in answers.answers]
-    return list(answers.rows), [REASONING * _SENTENCES + text for text in texts]
+        yield [context.rows[0]], [REASONING * _SENTENCES]
+        return
+    wrong = [wrong_answer(answer, answers.answers) for answer in answers.answers]
+    for each in (answers.answers, wrong):
+        texts = [format_answer(answers.answer_format, answer) for answer in each]
+        yield list(answers.rows), [REASONING * _SENTENCES + text for text in texts]
+    yield list(answers.rows), [REASONING * _SENTENCES] * len(answers.rows)
 
 
 def _seconds(

@@ -16,6 +16,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
     wrong_answer,
 )
 from grpodoctor.preflight.answers.free_responses import (
+    WORDS_OF_ROW,
     changed_rewards,
     reversed_rewards,
     score_free_responses,
@@ -279,6 +280,9 @@ def _order(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFindi
         return
     if in_batches := [*_batches(reward, rows)]:
         yield from in_batches
+        return
+    if free and (edited := [*_edits(reward, free.rows, free.texts[WORDS_OF_ROW])]):
+        yield from edited
         return
     changed, total = changed_rewards(reward, free) if free else (0, 0)
     if changed:

@@ -31,8 +31,8 @@ class DroppedMessages(Check):
     What it sees:
         Renders each conversation and searches the result for the text of its system and user
         messages, and for the names of its tools. Reports the texts that the template does not
-        write, lists of parts that it writes as Python prints them, conversations that it refuses,
-        and conversations for a tokenizer without a template.
+        write, line breaks that it removes, lists of parts that it writes as Python prints them,
+        conversations that it refuses, and conversations for a tokenizer without a template.
 
     Why it matters:
         The instruction that asks for the answer format is often in the system message. Without it
@@ -65,7 +65,7 @@ class DroppedMessages(Check):
         return (
             *self._refused(context, rows),
             *self._parts(context, rows),
-            *self._messages(context, rows),
+            *(tuple(self._messages(context, rows)) or self._joined(context, rows)),
             *self._tools(context, rows),
         )
 
@@ -136,6 +136,21 @@ class DroppedMessages(Check):
             ),
             {"share": len(dropped) / len(rows)},
         )
+
+    def _joined(
+        self, context: PreflightContext, rows: Sequence[PromptRow]
+    ) -> Iterator[CheckFinding]:
+        """Messages of several lines that the template writes on one line."""
+        joined = [row for row in rows if _joins_lines(_rendered(context, row), row)]
+        if joined and len(joined) >= self.min_share * len(rows):
+            yield CheckFinding(
+                "critical",
+                f"The chat template removes the line breaks of messages in {len(joined)} of "
+                f"{len(rows)} prompts.",
+                ("Remove the filter that changes the text from the template.",),
+                tuple(f"{row.location}: {row.prompt[-80:]!r}" for row in joined[:_SHOWN]),
+                {"share": len(joined) / len(rows)},
+            )
 
     def _tools(
         self, context: PreflightContext, rows: Sequence[PromptRow]
@@ -211,6 +226,17 @@ def _dropped_roles(context: PreflightContext, row: PromptRow) -> list[str]:
         and message["role"] in _ROLES
         and _letters(text_of(message.get("content"))) not in rendered
     ]
+
+
+def _joins_lines(rendered: str, row: PromptRow) -> bool:
+    """Whether a system or user message has line breaks, and its rendered text has none."""
+    texts = (text_of(each.get("content")) for each in row.messages if each["role"] in _ROLES)
+    for text in texts:
+        lines = [re.escape(line.strip()) for line in text.splitlines() if line.strip()]
+        written = re.search(r"\s*".join(lines), rendered) if len(lines) > 1 else None
+        if written and not re.search(r"[\n\r]", written[0]):
+            return True
+    return False
 
 
 def _dropped_tools(context: PreflightContext, row: PromptRow) -> list[str]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
+
+_ORDINARY = re.compile(r"\s*(?:[^\W_]+|[.,;:!?'\"()+*/=$%&#@-]+)\s*|\s+")
+"""Words, numbers, signs and white space. Real padding tokens have brackets around them."""
 
 
 class EndTokenLoss(Check):
@@ -53,6 +57,15 @@ def _padding_is_end_token(context: PreflightContext) -> Iterator[CheckFinding]:
             "info",
             "The tokenizer has no padding token; trainers then pad with the EOS token.",
             ("Set pad_token to a token that responses do not contain.",),
+        )
+        return
+    text = context.decoded(pad)
+    if text and _ORDINARY.fullmatch(text):
+        yield CheckFinding(
+            "warning",
+            f"The padding token {context.describe_token(pad)} is ordinary text: masks by padding "
+            "id drop it wherever it occurs.",
+            ("Set pad_token to a special token that responses do not contain.",),
         )
         return
     share = _share_ending_with(context, pad)

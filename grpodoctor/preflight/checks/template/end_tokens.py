@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.config_columns import listed_settings
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 
 _MAX_ANSWERS = 500
@@ -21,7 +22,8 @@ class EndTokens(Check):
         reports if none does, if a declared token is outside the vocabulary, unknown to the
         tokenizer or ordinary text, if the token with which the chat template ends an answer is not
         declared, if this marker is no token but is split into pieces, if the template writes none,
-        if the files disagree, or if the tokenizer appends an EOS token to every text.
+        if the files disagree, if the run's config stops at ordinary text (stop_token_ids), or if
+        the tokenizer appends an EOS token to every text.
 
     Why it matters:
         An engine stops only at declared tokens. If the token that the model writes at the end of
@@ -62,6 +64,7 @@ class EndTokens(Check):
             return invalid
         return (
             *_ordinary_tokens(context),
+            *_ordinary_stops(context),
             *_unknown_tokens(context),
             *_template_end(context),
             *_disagreement(context),
@@ -98,6 +101,24 @@ def _ordinary_tokens(context: PreflightContext) -> Iterator[CheckFinding]:
             )
 
 
+def _ordinary_stops(context: PreflightContext) -> Iterator[CheckFinding]:
+    """Stop tokens of the run's config that are ordinary text."""
+    for key, values in listed_settings(context.config_contents):
+        tokens = [each for each in values if type(each) is int] if key in _STOP_KEYS else []
+        for token in tokens:
+            text = context.decoded(token)
+            is_plain = token not in context.special_tokens and not _MARKER.search(text)
+            if text and (is_plain or _ORDINARY.fullmatch(text)):
+                yield CheckFinding(
+                    "critical",
+                    f"The config stops responses at token {context.describe_token(token)} ({key}), "
+                    "which is ordinary text.",
+                    (f"Remove {token} from {key}; use the ids of the model's own EOS tokens.",),
+                    _share_containing(context, token),
+                )
+
+
+_STOP_KEYS = frozenset({"stop_token_ids", "eos_token_id", "eos_token_ids"})
 _ORDINARY = re.compile(r"\s*(?:[^\W_]+|[.,;:!?'\"()+*/=$%&#@-])\s*")
 """A word, a number or a single sign. Real end tokens have brackets around them."""
 
