@@ -46,6 +46,8 @@ from tests.preflight.planted.tenth_examination import tenth_faults, tenth_health
 from tests.preflight.planted.third_examination import third_faults, third_healthy
 from tests.preflight.planted.thirteenth_examination import thirteenth_faults, thirteenth_healthy
 from tests.preflight.planted.twelfth_examination import twelfth_faults, twelfth_healthy
+from tests.preflight.planted.twentieth_examination import healthy_first as twentieth_healthy_a
+from tests.preflight.planted.twentieth_examination import healthy_second as twentieth_healthy_b
 from tests.preflight.planted.unseen import unseen_faults, unseen_healthy
 
 _SETS = {
@@ -103,6 +105,8 @@ _SETS = {
     "healthy, in the nineteenth examination, half A": nineteenth_healthy_a(),
     "planted in the nineteenth examination, half B": nineteenth_b(),
     "healthy, in the nineteenth examination, half B": nineteenth_healthy_b(),
+    "healthy, in the twentieth examination, half A": twentieth_healthy_a(),
+    "healthy, in the twentieth examination, half B": twentieth_healthy_b(),
 }
 
 
