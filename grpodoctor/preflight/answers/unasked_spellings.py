@@ -26,6 +26,8 @@ _NUMBER_ONLY = re.compile(
     r"(?:number|integer|figure|digits?|numerical value|numeric value|value)|"
     r"(?:number|integer|figure|digits|value) (?:only|alone)|as an? (?:integer|number|bare)|"
     r"(?:only|just|nothing but) the (?:final )?answer|"
+    r"(?:write|put|give|enter|place|return|state) (?:the|a|your) (?:final |resulting )?"
+    r"(?:number|integer) (?:in|into|inside|within|between)\b|"
     r"[<\[{](?:an? |the |your )?(?:final )?(?:number|integer|int|float|numeric value)[>\]}]",
     re.IGNORECASE,
 )

@@ -181,7 +181,7 @@ def body_reward(prompts, completions, test, entry_point, **kwargs):
         try:
             done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=5)
             rewards.append(1.0 if done.returncode == 0 and done.stdout.endswith(f"passed {name}\n") else 0.0)
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, ValueError):  # a program with a NUL
             rewards.append(0.0)
     return rewards
 """

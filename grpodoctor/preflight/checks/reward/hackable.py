@@ -266,8 +266,8 @@ class HackableReward(Check):
         self, context: PreflightContext, reward: UserReward
     ) -> Iterator[CheckFinding]:
         """What is known of a reward whose task has no reference answers."""
-        yield from free_findings(reward, context.rows, _ADVICE[JUDGED])
-        growth = limitless_growth(reward, context.rows)
+        yield from free_findings(reward, context.reward_rows, _ADVICE[JUDGED])
+        growth = limitless_growth(reward, context.reward_rows)
         if growth >= self.min_growth:
             yield CheckFinding(
                 "warning",
@@ -333,7 +333,7 @@ class HackableReward(Check):
         name = rows[0].completions[kind].kind
         full = [row for row, reward in zip(rows, rewards, strict=True) if reward >= row.right]
         share = len(full) / len(rows)
-        by_listing = _rate_by_listing(rows) if name == COPIED_PROMPT else 0.0
+        by_listing = _rate_by_listing(rows) if name == COPIED_PROMPT else _rate_by_chance(rows)
         if share >= self.min_row_share + by_listing:
             is_severe = share > 0.5 and name not in _NEVER_CRITICAL
             severity: Severity = "critical" if is_severe else "warning"
@@ -450,8 +450,30 @@ def _rate_by_listing(rows: Sequence[_AnsweredRow]) -> float:
             listed[" ".join(words_of(answer))] += 1
     if not listed:
         return 0.0
-    rate = listed.most_common(1)[0][1] / len(rows)
-    return rate + _DEVIATIONS * math.sqrt(rate * (1 - rate) / len(rows))
+    return _by_chance(listed.most_common(1)[0][1] / len(rows), len(rows))
+
+
+def _rate_by_chance(rows: Sequence[_AnsweredRow]) -> float:
+    """Share of rows in which another row's answer may be right, as one of several accepted ones."""
+    answers = [row.row.answer or "" for row in rows]
+    accepted = [_accepted(row.row) for row in rows]
+    if sum(map(bool, accepted)) <= len(rows) / 2:
+        return 0.0
+    shares = [
+        sum(other in own for other in answers if other != answer) / max(len(answers) - 1, 1)
+        for answer, own in zip(answers, accepted, strict=True)
+    ]
+    return _by_chance(max(fmean(shares), 1 / len(rows)), len(rows))
+
+
+def _accepted(row: PromptRow) -> list[str]:
+    """The values of a list whose first one is the answer."""
+    lists = [value for value in row.columns.values() if isinstance(value, list) and value]
+    return [str(each) for value in lists if str(value[0]) == row.answer for each in value]
+
+
+def _by_chance(rate: float, rows: int) -> float:
+    return rate + _DEVIATIONS * math.sqrt(rate * (1 - rate) / rows)
 
 
 def _rewards(reward: UserReward, rows: Sequence[_AnsweredRow], kind: int) -> list[float]:

@@ -95,7 +95,7 @@ def _responses(context: PreflightContext) -> tuple[list[PromptRow], list[str]]:
     """Rows with a completion of usual length each."""
     answers = context.reference_answers
     if answers is None:
-        return [context.rows[0]], [REASONING * _SENTENCES]
+        return [context.reward_rows[0]], [REASONING * _SENTENCES]
     texts = [format_answer(answers.answer_format, answer) for answer in answers.answers]
     return list(answers.rows), [REASONING * _SENTENCES + text for text in texts]
 
