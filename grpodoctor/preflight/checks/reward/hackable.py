@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
+from grpodoctor.preflight.answers.accepted_answers import above_chance, accepted_by_chance
 from grpodoctor.preflight.answers.constructed_answers import (
     COPIED_PROMPT,
     EARLY_EXIT,
@@ -76,8 +77,6 @@ _MOST = 0.9
 _EXPRESSION = re.compile(
     r"\b(?:expression|equation|formula)\b|[+\-*/](?:[ ,]+[+\-*/]){2}", re.IGNORECASE
 )
-_DEVIATIONS = 3.0
-"""Standard deviations by which a share of rows may exceed its expectation by chance."""
 _ONE_ANSWER = "Use only the last answer, or none if there are several."
 _ADVICE = {
     WRONG: "Compare answers by value, and check the listed rows.",
@@ -333,7 +332,11 @@ class HackableReward(Check):
         name = rows[0].completions[kind].kind
         full = [row for row, reward in zip(rows, rewards, strict=True) if reward >= row.right]
         share = len(full) / len(rows)
-        by_listing = _rate_by_listing(rows) if name == COPIED_PROMPT else _rate_by_chance(rows)
+        by_listing = (
+            _rate_by_listing(rows)
+            if name == COPIED_PROMPT
+            else accepted_by_chance([row.row for row in rows])
+        )
         if share >= self.min_row_share + by_listing:
             is_severe = share > 0.5 and name not in _NEVER_CRITICAL
             severity: Severity = "critical" if is_severe else "warning"
@@ -450,30 +453,7 @@ def _rate_by_listing(rows: Sequence[_AnsweredRow]) -> float:
             listed[" ".join(words_of(answer))] += 1
     if not listed:
         return 0.0
-    return _by_chance(listed.most_common(1)[0][1] / len(rows), len(rows))
-
-
-def _rate_by_chance(rows: Sequence[_AnsweredRow]) -> float:
-    """Share of rows in which another row's answer may be right, as one of several accepted ones."""
-    answers = [row.row.answer or "" for row in rows]
-    accepted = [_accepted(row.row) for row in rows]
-    if sum(map(bool, accepted)) <= len(rows) / 2:
-        return 0.0
-    shares = [
-        sum(other in own for other in answers if other != answer) / max(len(answers) - 1, 1)
-        for answer, own in zip(answers, accepted, strict=True)
-    ]
-    return _by_chance(max(fmean(shares), 1 / len(rows)), len(rows))
-
-
-def _accepted(row: PromptRow) -> list[str]:
-    """The values of a list whose first one is the answer."""
-    lists = [value for value in row.columns.values() if isinstance(value, list) and value]
-    return [str(each) for value in lists if str(value[0]) == row.answer for each in value]
-
-
-def _by_chance(rate: float, rows: int) -> float:
-    return rate + _DEVIATIONS * math.sqrt(rate * (1 - rate) / rows)
+    return above_chance(listed.most_common(1)[0][1] / len(rows), len(rows))
 
 
 def _rewards(reward: UserReward, rows: Sequence[_AnsweredRow], kind: int) -> list[float]:

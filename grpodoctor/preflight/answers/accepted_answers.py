@@ -1,0 +1,36 @@
+"""Rows with several accepted answers, among which another row's answer may be right, too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+
+_DEVIATIONS = 3.0
+"""Standard deviations by which a share of rows may exceed its expectation by chance."""
+
+
+def accepted_by_chance(rows: Sequence[PromptRow]) -> float:
+    """Share of rows in which another row's answer may be right; 0 if most have one answer only."""
+    answers = [row.answer or "" for row in rows]
+    accepted = [_accepted(row) for row in rows]
+    if not rows or sum(map(bool, accepted)) <= len(rows) / 2:
+        return 0.0
+    shares = [
+        sum(other in own for other in answers if other != answer) / max(len(answers) - 1, 1)
+        for answer, own in zip(answers, accepted, strict=True)
+    ]
+    return above_chance(max(fmean(shares), 1 / len(rows)), len(rows))
+
+
+def above_chance(rate: float, rows: int) -> float:
+    """The largest share of rows that an event of some rate has by chance."""
+    return rate + _DEVIATIONS * math.sqrt(rate * (1 - rate) / rows)
+
+
+def _accepted(row: PromptRow) -> list[str]:
+    """The values of a list whose first one is the answer."""
+    lists = [value for value in row.columns.values() if isinstance(value, list) and value]
+    return [str(each) for value in lists if str(value[0]) == row.answer for each in value]
