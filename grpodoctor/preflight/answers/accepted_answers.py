@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -11,12 +12,28 @@ from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 _DEVIATIONS = 3.0
 """Standard deviations by which a share of rows may exceed its expectation by chance."""
 
+_ANY = re.compile(
+    r"\bany (?:such|one|of|single|valid|correct|right|legal|winning|possible)\b|"
+    r"\bone (?:of them|such \w+|\w+) is enough\b|\b(?:only|just) one of\b",
+    re.IGNORECASE,
+)
+
+
+def asks_for_any(row: PromptRow) -> bool:
+    """Whether a prompt says that one of several answers is enough."""
+    return any(map(_ANY.search, row.texts()))
+
 
 def accepted_by_chance(rows: Sequence[PromptRow]) -> float:
-    """Share of rows in which another row's answer may be right; 0 if most have one answer only."""
+    """Share of rows in which another row's answer may be right.
+
+    0 unless most prompts ask for any of several answers, and most rows list them.
+    """
+    if sum(map(asks_for_any, rows)) <= len(rows) / 2:
+        return 0.0
     answers = [row.answer or "" for row in rows]
     accepted = [_accepted(row) for row in rows]
-    if not rows or sum(map(bool, accepted)) <= len(rows) / 2:
+    if sum(map(bool, accepted)) <= len(rows) / 2:
         return 0.0
     shares = [
         sum(other in own for other in answers if other != answer) / max(len(answers) - 1, 1)

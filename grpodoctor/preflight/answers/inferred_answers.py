@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from grpodoctor.errors import DataError
+from grpodoctor.preflight.answers.accepted_answers import asks_for_any
 from grpodoctor.preflight.answers.data_repairs import helpful_repair, lacks_a_name
 from grpodoctor.preflight.answers.inverted_rewards import inverted_reward
 from grpodoctor.preflight.answers.number_puzzles import puzzle_rows
@@ -71,8 +71,8 @@ def infer_answers(
     ]
     if programs := _programs(rows, names):
         return InferredAnswers("", programs)
-    asks_for_any = sum(map(_asks_for_any, few)) > len(few) / 2
-    readers = (_one_text, _any_of, _joined) if asks_for_any else _READERS
+    takes_any = sum(map(asks_for_any, few)) > len(few) / 2
+    readers = (_one_text, _any_of, _joined) if takes_any else _READERS
     candidates = [(name, read) for name in names for read in readers if _is_answer(few, name, read)]
     worth = {at: _worth(reward, _read(few, *each), settings) for at, each in enumerate(candidates)}
     best = max(worth, key=lambda at: worth[at], default=None)
@@ -248,16 +248,6 @@ def _any_of(value: Any) -> str | None:
     return _one_text(value[0]) if isinstance(value, list) and value else None
 
 
-def _asks_for_any(row: PromptRow) -> bool:
-    """Whether a prompt says that one of several answers is enough."""
-    return any(map(_ANY.search, row.texts()))
-
-
-_ANY = re.compile(
-    r"\bany (?:such|one|of|single|valid|correct|right|legal|winning|possible)\b|"
-    r"\bone (?:of them|such \w+|\w+) is enough\b|\b(?:only|just) one of\b",
-    re.IGNORECASE,
-)
 _READERS: tuple[_ReadValue, ...] = (_one_text, _joined, _first)
 
 

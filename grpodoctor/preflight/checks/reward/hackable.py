@@ -332,11 +332,9 @@ class HackableReward(Check):
         name = rows[0].completions[kind].kind
         full = [row for row, reward in zip(rows, rewards, strict=True) if reward >= row.right]
         share = len(full) / len(rows)
-        by_listing = (
-            _rate_by_listing(rows)
-            if name == COPIED_PROMPT
-            else accepted_by_chance([row.row for row in rows])
-        )
+        by_listing = accepted_by_chance([row.row for row in rows])
+        if name == COPIED_PROMPT:
+            by_listing = _rate_by_listing(rows)
         if share >= self.min_row_share + by_listing:
             is_severe = share > 0.5 and name not in _NEVER_CRITICAL
             severity: Severity = "critical" if is_severe else "warning"
