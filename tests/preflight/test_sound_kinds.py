@@ -39,6 +39,10 @@ def _context(rows: list[PromptRow], reward: UserReward | None = None) -> Preflig
 def test_boards_differ_by_their_empty_cells() -> None:
     boards = ("Move for X:\nX O .\n. X O\n. . .", "Move for X:\n. X O\nX . O\n. . .")
     assert loose_words_of(boards[0]) != loose_words_of(boards[1])
+    tables = ("Move:\n|X|O| |\n+-+-+-+\n| |X|O|", "Move:\n|X| |O|\n+-+-+-+\n| |X|O|")
+    assert loose_words_of(tables[0]) != loose_words_of(tables[1])
+    rules = ("Sum up.\n\n~~~\nIt rains.\n~~~", "Sum up.\nIt rains.")
+    assert loose_words_of(rules[0]) == loose_words_of(rules[1])
     mazes = ("Walk:\n\nS.#\n..G", "Walk:\n\nS#.\n..G")
     assert loose_words_of(mazes[0]) != loose_words_of(mazes[1])
     assert loose_words_of("How many eggs?\nSay it.") == loose_words_of("How many eggs\nsay it")

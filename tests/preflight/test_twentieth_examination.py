@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.preflight.planted.cases import examine
 from tests.preflight.planted.scored import named, reward_function, rewards_of
 from tests.preflight.planted.tables import Row
 from tests.preflight.planted.twentieth_examination import (
@@ -158,3 +160,13 @@ def test_tasks_take_turns() -> None:
     said = [[{"role": "assistant", "content": f"Town: {gold}"}]]
     scored = reward_function(case)(completions=said, task=["geography"], answer=[gold])
     assert asyncio.run(scored) == [1.0]
+
+
+_CODES = ("DAT107", "DAT108", "DAT126", "REW101", "REW102", "REW103", "REW104")
+
+
+@pytest.mark.parametrize("words", ["64 crossword", "tic-tac-toe", "fits no tool", "thoughts"])
+def test_sound_sets_have_no_alarm(words: str, tmp_path: Path) -> None:
+    examined = examine(named(SOUND, words), tmp_path, _CODES)
+    assert not examined.alarms
+    assert not examined.error

@@ -69,17 +69,24 @@ def loose_words_of(text: str) -> tuple[str, ...]:
 def _drawn_lines(text: str) -> list[str]:
     """The lines of boards and mazes, without blanks.
 
-    At least two neighboring lines have as many signs, each line is one token or tokens of one sign,
-    and some signs are neither letters nor digits.
+    Such a line is one token, or tokens of one sign. It has as many signs as its neighbor, or mostly
+    signs that are neither letters nor digits, as a second line has.
     """
     lines = ["".join(each.split()) if _DRAWN.fullmatch(each) else "" for each in text.split("\n")]
-    blocks = (list(block) for length, block in groupby(lines, len) if length >= _MIN_DRAWN)
-    return [
-        line
-        for block in blocks
-        if len(block) > 1 and not all(line.isalnum() for line in block)
-        for line in block
-    ]
+    kept: set[int] = set()
+    for length, block in groupby(range(len(lines)), lambda at: len(lines[at])):
+        places = list(block)
+        if length >= _MIN_DRAWN and len(places) > 1:
+            kept |= set() if all(lines[at].isalnum() for at in places) else set(places)
+    symbols = {at for at, line in enumerate(lines) if _is_symbols(line)}
+    kept |= symbols if len(symbols) > 1 else set()
+    return [lines[at] for at in sorted(kept)]
+
+
+def _is_symbols(line: str) -> bool:
+    """Whether at least half of a line are signs of several kinds, unlike a rule of dashes."""
+    signs = [sign for sign in line if not sign.isalnum()]
+    return len(line) >= _MIN_DRAWN and len(set(line)) > 1 and len(signs) >= len(line) / 2
 
 
 def numbers_of(text: str) -> list[float]:

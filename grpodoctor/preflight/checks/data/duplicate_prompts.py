@@ -62,7 +62,8 @@ class DuplicatePrompts(Check):
         training data.
 
     When it is wrong:
-        A task may repeat a prompt on purpose, with a hidden state that decides the answer.
+        A task may repeat a prompt on purpose, with a hidden state that decides the answer. Prompts
+        with another switch of the thoughts ("/think", "/no_think") are no duplicates.
         Paraphrases and translations are not found.
 
     References:

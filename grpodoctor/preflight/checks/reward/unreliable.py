@@ -74,7 +74,8 @@ class UnreliableReward(Check):
 
         If the function calls a judge model through a client library, or through a helper of its
         module with such a name, the judge is replaced: by replies with scores, and by a refusal,
-        which must not earn a good score or half of one.
+        which must not earn a good score or half of one. If its server cannot be reached, and the
+        function fails for this reason alone, that is a note.
 
     Why it matters:
         A model writes such responses sooner or later, and a reward function that raises an
