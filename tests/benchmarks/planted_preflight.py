@@ -48,6 +48,7 @@ from tests.preflight.planted.thirteenth_examination import thirteenth_faults, th
 from tests.preflight.planted.twelfth_examination import twelfth_faults, twelfth_healthy
 from tests.preflight.planted.twentieth_examination import healthy_first as twentieth_healthy_a
 from tests.preflight.planted.twentieth_examination import healthy_second as twentieth_healthy_b
+from tests.preflight.planted.twentieth_further import further_sets
 from tests.preflight.planted.unseen import unseen_faults, unseen_healthy
 
 _SETS = {
@@ -107,6 +108,7 @@ _SETS = {
     "healthy, in the nineteenth examination, half B": nineteenth_healthy_b(),
     "healthy, in the twentieth examination, half A": twentieth_healthy_a(),
     "healthy, in the twentieth examination, half B": twentieth_healthy_b(),
+    "healthy, further in the twentieth examination": tuple(further_sets()),
 }
 
 

@@ -17,6 +17,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
 )
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
 from grpodoctor.preflight.answers.requested_formats import requested_formats
+from grpodoctor.preflight.answers.source_tags import mentions_none
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
@@ -29,7 +30,7 @@ _MIN_MARK = 3
 
 def rows_with_rewards(reward: UserReward, rows: tuple[PromptRow, ...]) -> tuple[PromptRow, ...]:
     """The rows that the function scores; all rows if it never returns None, or by the response."""
-    if reward.form != "trl" or not rows:
+    if reward.form != "trl" or not rows or not mentions_none(reward.spec):
         return rows
     try:
         if all(_scored(reward, tuple(spread_rows(rows, _TRIED_ROWS)), _SENTENCE)):
