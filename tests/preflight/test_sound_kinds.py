@@ -12,6 +12,7 @@ from grpodoctor.preflight.answers.harmless_changes import FENCED, harmless_chang
 from grpodoctor.preflight.answers.inferred_answers import infer_answers
 from grpodoctor.preflight.answers.other_tasks import rows_of_one_format, rows_with_rewards
 from grpodoctor.preflight.answers.reference_answers import around_each, score_reference_answers
+from grpodoctor.preflight.answers.requested_formats import requested_formats, shown_tag
 from grpodoctor.preflight.answers.unasked_spellings import unasked_kinds
 from grpodoctor.preflight.answers.written_forms import mixed_forms
 from grpodoctor.preflight.checks.reward.long_responses import must_be_equal
@@ -293,3 +294,39 @@ def test_the_number_in_a_box_has_no_unit(reward_of: RewardOf, ask: str, asked: b
     answers = score_reference_answers(reward, rows, SETTINGS)
     assert answers is not None
     assert ("a unit" not in unasked_kinds(rows, answers)) is asked
+
+
+def test_a_rating_is_on_the_scale_of_the_prompt() -> None:
+    ask = "Write <answer> </answer> and your certainty in <confidence> </confidence>"
+    for scale, rating in ((" from 0 to 1.", "0.9"), (" in percent.", "50")):
+        forms = requested_formats([f"{ask}{scale}"])
+        form = f"<answer>{{answer}}</answer>\n<confidence>{rating}</confidence>"
+        assert form in forms
+
+
+def test_cells_of_a_table_are_no_place_for_the_answer() -> None:
+    table = "<td>3</td><td>4</td>" * 3
+    assert shown_tag([f"Sum the cells: {table}"]) == {}
+    assert "<sum>" in shown_tag([f"Sum the cells: {table}. Write <sum>...</sum>."])
+
+
+def test_a_dollar_sign_before_a_name_is_no_currency(reward_of: RewardOf) -> None:
+    rows = [_row(at, f"Find {at}. End with Answer: $Answer.", str(at)) for at in range(20)]
+    reward = reward_of(_BOXED)
+    answers = score_reference_answers(reward, rows, SETTINGS)
+    assert answers is not None
+    assert "a unit" in unasked_kinds(rows, answers)
+
+
+def test_texts_that_begin_alike_did_not_lose_their_beginning(findings_of: FindingsOf) -> None:
+    words = ("blue", "old", "large", "red", "small")
+    rows = [
+        _row(at, f"Query: what does it cost to repair {words[at % 5]} number {at}?\n"
+                 f"The {words[at % 3]} one was sold. {words[at % 4].title()} was bought by us at "
+                 f"noon. Which one is it? It is number {at} of the list that we made together")
+        for at in range(100, 400)
+    ]  # fmt: skip
+    lengths = {len(row.prompt.split()) for row in rows}
+    assert len(lengths) == 1
+    summaries = [each.summary for each in findings_of("DAT115", _context(rows))]
+    assert not any("begin" in each for each in summaries)

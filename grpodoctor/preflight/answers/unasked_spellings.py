@@ -14,7 +14,8 @@ from grpodoctor.preflight.texts.units import has_quantity
 _MIN_CARRYING = 0.2
 """Share of reference answers with a unit that shows that the questions ask for quantities."""
 _ASKS_FOR_UNIT = re.compile(
-    r"how (?:many|much|long|far|old|fast|tall|deep|heavy)|[$\u20ac%\u00b0]|degrees|\bcm\b|\bkm\b",
+    r"how (?:many|much|long|far|old|fast|tall|deep|heavy)|\$(?![A-Za-z{\\])|"
+    r"[\u20ac%\u00b0]|degrees|\bcm\b|\bkm\b",
     re.IGNORECASE,
 )
 """Questions for quantities; the numbers of a prompt with a unit say more."""

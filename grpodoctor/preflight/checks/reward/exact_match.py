@@ -274,6 +274,8 @@ class ExactMatchReward(Check):
         prompts = ["\n".join(row.texts()) for row in answers.rows]
         marks = {mark: FORMATS[name] for name, mark in asked_formats(prompts).items()}
         for mark, form in marks.items():
+            if mark in answers.answer_format and answers.answer_format in answers.requested:
+                continue  # the prompts ask for more around the answer, such as a confidence
             share = self._share_lost_in(reward, answers, form)
             if share >= self.min_lost_share:
                 on_one_line = self._share_lost_in(reward, answers, " ".join(form.split()))
