@@ -169,8 +169,8 @@ class PreflightContext:
     def with_sampler(self, sampler: ResponseSampler) -> PreflightContext:
         """A copy with an engine; keeps the rewards of the reference answers."""
         changed = replace(self, sampler=sampler)
-        if "_reference_answers" in vars(self):
-            vars(changed)["_reference_answers"] = vars(self)["_reference_answers"]
+        if "_scored_task" in vars(self):
+            vars(changed)["_scored_task"] = vars(self)["_scored_task"]
         return changed
 
     def render(self, row: PromptRow) -> list[int]:
@@ -184,15 +184,21 @@ class PreflightContext:
         return list(self.tokenizer(row.prompt)["input_ids"])
 
     @property
+    def reward_rows(self) -> tuple[PromptRow, ...]:
+        """The rows that the reward function scores and whose answers have one format."""
+        return self._scored_task[0]
+
+    @property
     def reference_answers(self) -> ReferenceAnswers | None:
         """The rewards of the data's answers; None without a reward function or without answers.
 
         Raises:
             DataError: if the reward function fails.
         """
-        if isinstance(self._reference_answers, DataError):
-            raise self._reference_answers
-        return self._reference_answers
+        _, answers = self._scored_task
+        if isinstance(answers, DataError):
+            raise answers
+        return answers
 
     def rewarded_answers(self) -> tuple[UserReward, ReferenceAnswers] | SkippedCheck:
         """The reward function and the data's answers, or why a check cannot use them.
@@ -213,18 +219,25 @@ class PreflightContext:
         return NO_ANSWER_REWARDED if answers.threshold is None else (self.reward, answers)
 
     @cached_property
-    def _reference_answers(self) -> ReferenceAnswers | DataError | None:
-        """The rewards or the error; a function that hangs is not called twice."""
+    def _scored_task(
+        self,
+    ) -> tuple[tuple[PromptRow, ...], ReferenceAnswers | DataError | None]:
+        """Rows, and their rewards or the error; a function that hangs is not called twice."""
+        from grpodoctor.preflight.answers.other_tasks import rows_of_one_format
         from grpodoctor.preflight.answers.reference_answers import score_reference_answers
 
+        rows = self.scored_rows or self.rows
         if self.reward is None:
-            return None
+            return rows, None
         try:
-            return score_reference_answers(
-                self.reward, self.scored_rows or self.rows, self.settings
-            )
+            answers = score_reference_answers(self.reward, rows, self.settings)
+            kept = rows_of_one_format(self.reward, answers, rows) if answers else rows
+            if len(kept) < len(rows):
+                rows = kept
+                answers = score_reference_answers(self.reward, rows, self.settings)
         except DataError as error:
-            return error
+            return rows, error
+        return rows, answers
 
     @cached_property
     def slice_faults(self) -> SliceFaults:
@@ -238,8 +251,7 @@ class PreflightContext:
         answers = self.reference_answers
         if self.reward is None or answers is None:
             return SliceFaults()
-        rows = self.scored_rows or self.rows
-        return slice_faults(self.reward, answers, rows[:_SLICED_ROWS])
+        return slice_faults(self.reward, answers, self.reward_rows[:_SLICED_ROWS])
 
     @cached_property
     def inverted_reward(self) -> InvertedReward | None:

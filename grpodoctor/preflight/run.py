@@ -14,6 +14,7 @@ from grpodoctor.preflight.answers.inferred_answers import (
     infer_answers,
     solved_puzzles,
 )
+from grpodoctor.preflight.answers.other_tasks import rows_with_rewards
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.engines.zero_learning_rate import ZeroLearningRate
 from grpodoctor.preflight.checks.responses.pass_rates import PassRates
@@ -176,12 +177,13 @@ def _open_context(
     with ExitStack() as stack:
         table = _read_table(request.prompts, request)
         reward = _open_reward(request, table.rows, stack)
-        inferred = _inferred_answers(request, reward, table.rows)
+        own = rows_with_rewards(reward, table.rows) if reward else table.rows
+        inferred = _inferred_answers(request, reward, own)
         has_column = inferred is not None and bool(inferred.column)
         context = PreflightContext(
             files=ModelFiles.read(request.model) if request.model else None,
             rows=inferred.rows if inferred and has_column else table.rows,
-            scored_rows=inferred.rows if inferred else (),
+            scored_rows=inferred.rows if inferred else own if len(own) < len(table.rows) else (),
             table=table,
             held_out=_read_table(request.held_out, request).rows,
             answer_column=inferred.column if inferred else request.columns.answer,

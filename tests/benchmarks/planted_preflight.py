@@ -46,6 +46,9 @@ from tests.preflight.planted.tenth_examination import tenth_faults, tenth_health
 from tests.preflight.planted.third_examination import third_faults, third_healthy
 from tests.preflight.planted.thirteenth_examination import thirteenth_faults, thirteenth_healthy
 from tests.preflight.planted.twelfth_examination import twelfth_faults, twelfth_healthy
+from tests.preflight.planted.twentieth_examination import healthy_first as twentieth_healthy_a
+from tests.preflight.planted.twentieth_examination import healthy_second as twentieth_healthy_b
+from tests.preflight.planted.twentieth_further import further_sets
 from tests.preflight.planted.twentyfirst_examination import first_half as twentyfirst_a
 from tests.preflight.planted.twentyfirst_examination import second_half as twentyfirst_b
 from tests.preflight.planted.unseen import unseen_faults, unseen_healthy
@@ -105,6 +108,9 @@ _SETS = {
     "healthy, in the nineteenth examination, half A": nineteenth_healthy_a(),
     "planted in the nineteenth examination, half B": nineteenth_b(),
     "healthy, in the nineteenth examination, half B": nineteenth_healthy_b(),
+    "healthy, in the twentieth examination, half A": twentieth_healthy_a(),
+    "healthy, in the twentieth examination, half B": twentieth_healthy_b(),
+    "healthy, further in the twentieth examination": tuple(further_sets()),
     "planted in the twenty-first examination, half A": twentyfirst_a(),
     "planted in the twenty-first examination, half B": twentyfirst_b(),
 }

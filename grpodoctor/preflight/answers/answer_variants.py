@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from grpodoctor.preflight.answers.constructed_answers import format_answer
+from grpodoctor.preflight.answers.tool_calls import json_content
 from grpodoctor.preflight.texts.normal_form import number_of
 from grpodoctor.preflight.texts.units import last_unit
 
@@ -161,14 +162,19 @@ def _other_order(form: str, answer: str, prompt: str) -> str | None:
 
     Roots are a set; labels are one if the prompt says that any order is right.
     """
-    parts = [part.strip() for part in answer.split(",")]
+    content = json_content(answer)
+    if isinstance(content, Mapping):  # its commas separate fields, see "another layout of JSON"
+        return None
+    is_json = isinstance(content, list)
+    parts = content if is_json else [part.strip() for part in answer.split(",")]
     if len(parts) < 2 or parts[::-1] == parts:
         return None
-    are_roots = None not in map(number_of, parts)
+    are_roots = not is_json and None not in map(number_of, parts)
     is_set = are_roots and _SET.search(prompt) and not _ORDERED.search(prompt)
     if not is_set and not _ANY_ORDER.search(prompt):
         return None
-    return format_answer(form, ", ".join(reversed(parts)))
+    changed = json.dumps(parts[::-1], ensure_ascii=False) if is_json else ", ".join(parts[::-1])
+    return format_answer(form, changed)
 
 
 def _whole_number(form: str, answer: str, _: str) -> str | None:

@@ -35,6 +35,10 @@ _BARE = re.compile(r"\b(?:only|alone|just|nothing (?:else|before))\b", re.IGNORE
 """Instructions to write the answer without a solution."""
 
 
+_ONE_LINE = re.compile(r"\b(?:last|final|one|single|same) line\b", re.IGNORECASE)
+"""Instructions to write the answer on one line, where it has neither fence nor line breaks."""
+
+
 def harmless_changes(
     form: str, answer: str, wrong: str, prompt: str, *, reasons: bool
 ) -> Iterator[tuple[str, str]]:
@@ -62,7 +66,7 @@ def harmless_changes(
             yield REJECTED, f"{rejected}\n{text}"
     if given := _given(answer, prompt):
         yield GIVEN, f"{given}\n{text}"
-    if is_json and form == "{answer}":
+    if is_json and form == "{answer}" and not _ONE_LINE.search(prompt):
         yield FENCED, f"```json\n{text}\n```"
         yield INDENTED, json.dumps(content, indent=2)
     if fence:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grpodoctor.errors import DataError
+from grpodoctor.preflight.answers.accepted_answers import asks_for_any
 from grpodoctor.preflight.answers.data_repairs import helpful_repair, lacks_a_name
 from grpodoctor.preflight.answers.inverted_rewards import inverted_reward
 from grpodoctor.preflight.answers.number_puzzles import puzzle_rows
@@ -70,15 +71,17 @@ def infer_answers(
     ]
     if programs := _programs(rows, names):
         return InferredAnswers("", programs)
-    candidates = [
-        (name, read) for name in names for read in _READERS if _is_answer(few, name, read)
-    ]
+    takes_any = sum(map(asks_for_any, few)) > len(few) / 2
+    readers = (_one_text, _any_of, _joined) if takes_any else _READERS
+    candidates = [(name, read) for name in names for read in readers if _is_answer(few, name, read)]
     worth = {at: _worth(reward, _read(few, *each), settings) for at, each in enumerate(candidates)}
     best = max(worth, key=lambda at: worth[at], default=None)
     if best is not None and max(worth[best][:2]) > len(few) / 2:
         return InferredAnswers(candidates[best][0], _read(rows, *candidates[best]))
     if any(each == _RULE for each in worth.values()):
         return None
+    if column := _unread_column(reward, few, names, settings):
+        return InferredAnswers(column[0], _read(rows, *column))
     asked = requested_formats(["\n".join(row.texts()) for row in few])
     for name, read in candidates:
         if helpful_repair(reward, _read(few, name, read), settings, asked):
@@ -88,6 +91,24 @@ def infer_answers(
             return InferredAnswers(name, _read(rows, name, read))
     if not names and any(name not in row.columns for name in read_names for row in few):
         return _under_another_name(reward, rows, few, settings)
+    return None
+
+
+def _unread_column(
+    reward: UserReward, few: Sequence[PromptRow], read_names: Sequence[str], settings: RunSettings
+) -> tuple[str, _ReadValue] | None:
+    """A column that the function does not read and whose values it pays as responses.
+
+    A function that verifies responses by itself, such as a pattern by its matches, has its right
+    answers there.
+    """
+    columns = dict.fromkeys(str(name) for row in few for name in row.columns)
+    others = [name for name in columns if name not in read_names and _may_hold_answers(few, name)]
+    for name in others[:_MOST_UNREAD]:
+        if _is_answer(few, name, _one_text):
+            worth = _worth(reward, _read(few, name, _one_text), settings)
+            if min(worth[:2]) > _MOST * len(few):
+                return name, _one_text
     return None
 
 
@@ -220,6 +241,11 @@ def _joined(value: Any) -> str | None:
 
 def _first(value: Any) -> str | None:
     return _one_text(value[0]) if isinstance(value, list) and len(value) > 1 else None
+
+
+def _any_of(value: Any) -> str | None:
+    """One of several accepted answers."""
+    return _one_text(value[0]) if isinstance(value, list) and value else None
 
 
 _READERS: tuple[_ReadValue, ...] = (_one_text, _joined, _first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import statistics
@@ -25,6 +26,7 @@ from grpodoctor.preflight.answers.program_tests import passing_programs
 from grpodoctor.preflight.answers.requested_formats import WRAPPED, requested_formats
 from grpodoctor.preflight.answers.source_tags import fences_read
 from grpodoctor.preflight.answers.stated_answers import final_answer
+from grpodoctor.preflight.answers.tool_calls import json_content
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import SkippedCheck
@@ -48,6 +50,8 @@ WITHIN_TAGS = ", within tags"
 """End of the names of formats that earn a reward only within a layout of tags."""
 WITHIN_FENCE = " in a code fence"
 """End of the names of formats that are fences of a language in the function's source."""
+AROUND_EACH = ", around each object"
+"""End of the names of formats that stand around each object of a list, such as calls of tools."""
 OWN_SOLUTIONS = "the data's own solutions"
 """Name of the format in which an answer is written as the data has it."""
 _TRIED_ROWS = 8
@@ -215,6 +219,11 @@ def _score_answers(
     tried = [(f"{REQUESTED} ({at})", form, finals) for at, form in enumerate(requested, 1)]
     scored += _score_better(reward, answered, tried, scored, empty)
     if not any(_count_above(rewards, empty) for *_, rewards in scored):
+        each = [(f"{name}{AROUND_EACH}", form, [around_each(form, text) for text in finals])
+                for name, form, _ in tried]  # fmt: skip
+        repeated = [candidate for candidate in each if all(candidate[2])]
+        scored += _score_better(reward, answered, repeated, scored, empty)
+    if not any(_count_above(rewards, empty) for *_, rewards in scored):
         longer = [(f"{name}, after reasoning", with_reasoning(form), each)
                   for name, form, each in (*candidates, *tried)]  # fmt: skip
         scored += _score_better(reward, answered, longer, scored, empty)
@@ -244,6 +253,16 @@ def _score_answers(
         by_format={entry[0]: entry[3] for entry in scored},
         requested=requested,
     )
+
+
+def around_each(form: str, answer: str) -> str:
+    """An answer with a format's tags between its objects; empty if it is no list of objects."""
+    before, _, after = form.partition("{answer}")
+    objects = json_content(answer)
+    are_objects = isinstance(objects, list) and all(isinstance(each, dict) for each in objects)
+    if not are_objects or not objects or not before.lstrip().startswith("<") or not after:
+        return ""
+    return f"{after}\n{before}".join(map(json.dumps, objects))
 
 
 def fence(language: str) -> str:

@@ -68,7 +68,11 @@ _SHOWN_PLACE = re.compile(
 )
 """A quoted label with a name in brackets behind it."""
 _RATING = re.compile(r"confiden|probabil|score|rating|certain|percent", re.IGNORECASE)
-_RATING_FILLER = "50"
+_RATING_FILLERS = ("50", "0.9")
+"""A rating of 100, and one of 1."""
+_OF_ONE = re.compile(
+    r"(?<![\w.])0(?:\.0+)?\s?(?:to|and|-|\u2013|\u2026|\.\.+)\s?1(?:\.0+)?(?!\w|\.\d)|\[0, ?1\]"
+)
 _ASKS_FOR_REASONS = re.compile(
     r"\b(?:explain|reason(?:ing)?|think|show (?:your|the|all) (?:work|steps)|step[ -]by[ -]step|"
     r"justify)\b",
@@ -81,6 +85,8 @@ WRAPPED = ("({answer})", "[{answer}]", "[[{answer}]]", "**{answer}**", "${answer
 
 OF_THOUGHTS = frozenset({"think", "thinking", "reasoning", "thought", "scratchpad"})
 """Names of tags around the reasoning."""
+_MAX_SHOWN = 4
+"""Times that a prompt shows the tag for the answer, with an example or two."""
 _SHOWN_TAGS = re.compile(
     r"<([A-Za-z][\w-]{0,30})>(?:[^<>\n]{0,40}|\s*(?:\.{3}|\u2026|\[[^\]\n]{0,40}\])\s*)</\1>"
 )
@@ -153,7 +159,9 @@ def shown_tag(prompts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """
     counts: Counter[str] = Counter()
     for prompt in prompts:
-        counts.update(dict.fromkeys(_SHOWN_TAGS.findall(prompt), 1))
+        # Tags that repeat are data, such as the cells of a table in HTML.
+        shown = Counter(_SHOWN_TAGS.findall(prompt))
+        counts.update(name for name, count in shown.items() if count <= _MAX_SHOWN)
     names = [name for name, count in counts.items() if count > len(prompts) / 2][:_MAX_TAGS]
     if not names or (target := _target(names)) in OF_THOUGHTS:
         return {}
@@ -254,7 +262,9 @@ def _in_layouts(prompt: str) -> Iterator[str]:
     if len(labels) < 2:
         return
     target = _target(labels)
-    yield "\n".join(label + (_ANSWER if label == target else _filler(label)) for label in labels)
+    yield "\n".join(
+        label + (_ANSWER if label == target else _filler(label, prompt)) for label in labels
+    )
 
 
 def _target(names: Sequence[str]) -> str:
@@ -264,8 +274,9 @@ def _target(names: Sequence[str]) -> str:
     return (named or others or list(names))[-1]
 
 
-def _filler(name: str) -> str:
-    return _RATING_FILLER if _RATING.search(name) else _FILLER
+def _filler(name: str, prompt: str) -> str:
+    """The content of another part than the answer; a rating on the scale that the prompt names."""
+    return _RATING_FILLERS[bool(_OF_ONE.search(prompt))] if _RATING.search(name) else _FILLER
 
 
 def _in_tags(prompt: str) -> Iterator[str]:
@@ -278,7 +289,7 @@ def _in_tags(prompt: str) -> Iterator[str]:
         return
     target = _target([name for _, name in chosen])
     for breaks in ("", "\n"):
-        contents = (_ANSWER if name == target else _filler(name) for _, name in chosen)
+        contents = (_ANSWER if name == target else _filler(name, prompt) for _, name in chosen)
         parts = zip(chosen, contents, strict=True)
         yield "\n".join(_tagged(*tag, breaks + content + breaks) for tag, content in parts)
 
@@ -305,21 +316,24 @@ def _closing(opening: str, name: str) -> str:
 def _in_objects(prompt: str) -> Iterator[str]:
     """Formats of JSON objects, shown or described by a quoted key."""
     for match in _OBJECT.finditer(prompt):
-        yield from _objects(_KEY.findall(match[0]))
+        yield from _objects(_KEY.findall(match[0]), prompt)
     if "json" in prompt.casefold():
         quoted = (next(filter(None, match.groups()), "") for match in _QUOTED.finditer(prompt))
         keys = [text for text in dict.fromkeys(quoted) if _IDENTIFIER.fullmatch(text)]
-        yield from _objects(keys[:_MAX_TAGS])
+        yield from _objects(keys[:_MAX_TAGS], prompt)
 
 
-def _objects(keys: Sequence[str]) -> Iterator[str]:
+def _objects(keys: Sequence[str], prompt: str) -> Iterator[str]:
     if not keys:
         return
     target = _target(keys)
     for value in (_ANSWER, f'"{_ANSWER}"'):
-        pairs = (f'"{key}": ' + (value if key == target else _json_filler(key)) for key in keys)
+        pairs = (
+            f'"{key}": ' + (value if key == target else _json_filler(key, prompt)) for key in keys
+        )
         yield "{" + ", ".join(pairs) + "}"
 
 
-def _json_filler(key: str) -> str:
-    return _RATING_FILLER if _RATING.search(key) else f'"{_FILLER}"'
+def _json_filler(key: str, prompt: str) -> str:
+    filler = _filler(key, prompt)
+    return f'"{filler}"' if filler == _FILLER else filler

@@ -17,7 +17,12 @@ from grpodoctor.preflight.answers.constructed_answers import (
 )
 from grpodoctor.preflight.answers.multiple_choice import letter_of_number
 from grpodoctor.preflight.answers.program_tests import passing_programs
-from grpodoctor.preflight.answers.reference_answers import OWN_SOLUTIONS, ReferenceAnswers
+from grpodoctor.preflight.answers.reference_answers import (
+    AROUND_EACH,
+    OWN_SOLUTIONS,
+    ReferenceAnswers,
+    around_each,
+)
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings
@@ -168,7 +173,10 @@ def _right_answers(answers: ReferenceAnswers, rows: Sequence[PromptRow]) -> list
         return texts
     if letter_of_number(answers.rows[0]) == answers.answers[0]:
         texts = [letter_of_number(row) or text for row, text in zip(rows, texts, strict=True)]
-    return passing_programs(texts) or [final_answer(text) for text in texts]
+    finals = passing_programs(texts) or [final_answer(text) for text in texts]
+    if answers.format_name.endswith(AROUND_EACH):
+        return [around_each(answers.answer_format, text) or text for text in finals]
+    return finals
 
 
 def _scored(

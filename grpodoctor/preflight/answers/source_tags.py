@@ -34,21 +34,39 @@ def fences_read(spec: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def mentions_none(spec: str) -> bool:
+    """Whether None occurs in a reward function's file; also true if the file cannot be read.
+
+    Args:
+        spec: `FILE.py:function`; a module by name is not read.
+    """
+    tree = _tree(spec)
+    nodes = ast.walk(tree) if tree else ()
+    return tree is None or any(
+        isinstance(node, ast.Constant) and node.value is None for node in nodes
+    )
+
+
 def _texts(spec: str) -> list[str]:
-    path = Path(spec.rpartition(":")[0])
-    if path.suffix != ".py":
-        return []
-    try:
-        if path.stat().st_size > _MAX_BYTES:
-            return []
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return []
+    tree = _tree(spec)
     return [
         node.value
-        for node in ast.walk(tree)
+        for node in (ast.walk(tree) if tree else ())
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
+
+
+def _tree(spec: str) -> ast.Module | None:
+    """The parsed file; None if it is no file of Python, too large or damaged."""
+    path = Path(spec.rpartition(":")[0])
+    if path.suffix != ".py":
+        return None
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            return None
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
 
 
 def knows_thoughts(reward: UserReward, rows: Sequence[PromptRow]) -> bool:

@@ -14,7 +14,8 @@ from grpodoctor.preflight.texts.units import has_quantity
 _MIN_CARRYING = 0.2
 """Share of reference answers with a unit that shows that the questions ask for quantities."""
 _ASKS_FOR_UNIT = re.compile(
-    r"how (?:many|much|long|far|old|fast|tall|deep|heavy)|[$\u20ac%\u00b0]|degrees|\bcm\b|\bkm\b",
+    r"how (?:many|much|long|far|old|fast|tall|deep|heavy)|\$(?![A-Za-z{\\])|"
+    r"[\u20ac%\u00b0]|degrees|\bcm\b|\bkm\b",
     re.IGNORECASE,
 )
 """Questions for quantities; the numbers of a prompt with a unit say more."""
@@ -26,6 +27,8 @@ _NUMBER_ONLY = re.compile(
     r"(?:number|integer|figure|digits?|numerical value|numeric value|value)|"
     r"(?:number|integer|figure|digits|value) (?:only|alone)|as an? (?:integer|number|bare)|"
     r"(?:only|just|nothing but) the (?:final )?answer|"
+    r"(?:write|put|give|enter|place|return|state) (?:the|a|your) (?:final |resulting )?"
+    r"(?:number|integer) (?:in|into|inside|within|between)\b|"
     r"[<\[{](?:an? |the |your )?(?:final )?(?:number|integer|int|float|numeric value)[>\]}]",
     re.IGNORECASE,
 )

@@ -14,6 +14,7 @@ from grpodoctor.preflight.texts.normal_form import words_of
 
 _NUMBER = r"[-+\u2212]?\d[\d.,]*"
 _CORE = rf"(?P<core>{_NUMBER}|[A-Za-z]|[^\W_](?:[^\n{{}}$*`\"<>]{{0,80}}[^\W_])?)"
+_UNIT = "a unit"
 _AROUND: Mapping[str, str] = {
     "quotation marks": rf"[\"'\u201c\u2018]{_CORE}[\"'\u201d\u2019]",
     "asterisks": rf"\*\*?{_CORE}\*\*?",
@@ -29,7 +30,7 @@ _AROUND: Mapping[str, str] = {
     "a label": rf"(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?: is|:) ?{_CORE}",
     "a currency sign": rf"[$\u20ac\u00a3\u00a5\u20b9] ?(?P<core>{_NUMBER})",
     "a percent sign": rf"(?P<core>{_NUMBER}) ?\\?%",
-    "a unit": rf"(?P<core>{_NUMBER}) ?(?:[^\W\d_]{{1,12}}|\u00b0 ?[CF]?)(?:[/^]\w{{1,4}})?",
+    _UNIT: rf"(?P<core>{_NUMBER}) ?(?:[^\W\d_]{{1,12}}|\u00b0 ?[CF]?)(?:[/^]\w{{1,4}})?",
 }
 """What may stand around an answer without changing it."""
 _PATTERNS = {name: re.compile(pattern) for name, pattern in _AROUND.items()}
@@ -46,6 +47,7 @@ _MIN_ROWS, _MIN_SHARE = 5, 0.03
 _MOST = 0.9
 _MAX_CORE_WORDS = 6
 _MIN_COPIED = 3
+_CODE = re.compile(r"(?=[^\W_]*[a-zA-Z]\d)(?=[^\W_]*\d)[^\W_]+")
 _SYNTAX = re.compile(r"[=\[\](){};<>`]|^\s*(?:def|return|import)\b")
 """Signs of code and data, whose lines belong together."""
 
@@ -81,6 +83,8 @@ def mixed_forms(answers: Sequence[str]) -> list[MixedForm]:
         rows = [at for at, (form, _) in enumerate(pairs) if form == name]
         if len(rows) < max(_MIN_ROWS, _MIN_SHARE * len(answers)):
             continue
+        if name == _UNIT and _are_codes(answers, len(rows)):
+            continue
         own = {kinds[at] for at in rows}
         plain = [at for at, (form, _) in enumerate(pairs) if not form and kinds[at] in own]
         if len(plain) >= max(_MIN_ROWS, _MIN_SHARE * len(answers)):
@@ -89,6 +93,15 @@ def mixed_forms(answers: Sequence[str]) -> list[MixedForm]:
     if fractions := _fractions(answers):
         found.append(fractions)
     return found
+
+
+def _are_codes(answers: Sequence[str], with_unit: int) -> bool:
+    """Whether letters stand among the digits of as many answers, as in hexadecimal numbers.
+
+    The letters behind the digits of the others are then digits, too.
+    """
+    mixed = sum(bool(_CODE.fullmatch(answer.strip())) for answer in answers)
+    return mixed >= max(_MIN_ROWS, with_unit)
 
 
 def _fractions(answers: Sequence[str]) -> MixedForm | None:

@@ -86,6 +86,8 @@ class LoadedReward:
         """Answer a request for the form, the rewards of completions, or the edited arguments."""
         if request.get("edits"):
             return {"edited": self.edited_arguments(request["inputs"], request["texts"])}
+        if request.get("scored"):
+            return {"scored": self.scored(request["inputs"], request["texts"])}
         if "reply" in request:
             with stubbed_judge(self._function, request["reply"]) as has_judge:
                 if not has_judge:
@@ -131,6 +133,17 @@ class LoadedReward:
                 f"raised {_explain(error, self._file)} at {failed}",
                 remedy="make it return a finite number for any text",
             ) from error
+
+    def scored(self, inputs: Inputs, texts: Sequence[str]) -> list[bool]:
+        """Whether each completion gets a reward; only functions of TRL's form may return None."""
+        (call,) = self._form.calls(inputs, texts)
+        try:
+            returned = self._call(call)
+        except BaseException as error:
+            raise DataError(f"raised {_explain(error, self._file)}") from error
+        if not isinstance(returned, list) or len(returned) != len(texts):
+            return [True] * len(texts)
+        return [reward is not None for reward in returned]
 
     def edited_arguments(self, inputs: Inputs, texts: Sequence[str]) -> list[str]:
         """The names of the arguments that the function changes in place."""

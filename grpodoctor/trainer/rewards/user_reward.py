@@ -103,6 +103,17 @@ class UserReward:
         """
         return RewardValues(**self._request(_batch(inputs, texts), most_seconds))
 
+    def scored(self, inputs: Sequence[RewardInput], texts: Sequence[str]) -> list[bool]:
+        """Whether the function returns a reward for each completion, and not None.
+
+        TRL's functions return None for rows of a task that other functions score.
+
+        Raises:
+            DataError: if the function raises, takes too long or ends its process.
+        """
+        scored: list[bool] = self._request({**_batch(inputs, texts), "scored": True})["scored"]
+        return scored
+
     def edited_arguments(self, inputs: Sequence[RewardInput], texts: Sequence[str]) -> list[str]:
         """The names of the arguments that the function changes in place.
 

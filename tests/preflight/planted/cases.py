@@ -84,7 +84,7 @@ def _request(case: Case, folder: Path) -> PreflightRequest:
     reward = None
     if case.reward:
         (folder / "rewards.py").write_text(case.reward)
-        function = re.findall(r"^def (\w+)", case.reward, re.MULTILINE)[-1]
+        function = re.findall(r"^(?:async )?def (\w+)", case.reward, re.MULTILINE)[-1]
         reward = f"{folder / 'rewards.py'}:{function}"
     config = None
     if case.run_config:

@@ -19,7 +19,7 @@ def reward_function(case: Case) -> Any:
     """The last function of a set's reward file."""
     source: dict[str, Any] = {}
     exec(case.reward, source)  # noqa: S102  # the plants' own code
-    return source[re.findall(r"^def (\w+)", case.reward, re.MULTILINE)[-1]]
+    return source[re.findall(r"^(?:async )?def (\w+)", case.reward, re.MULTILINE)[-1]]
 
 
 def rewards_of(case: Case, texts: Sequence[str], at: int = 0) -> list[Any]:

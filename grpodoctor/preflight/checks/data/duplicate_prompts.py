@@ -25,6 +25,11 @@ _HELD_OUT_SPLITS = frozenset({"test", "testing", "validation", "valid", "val", "
 _MIN_RENAMED = 0.05
 """Share of held-out prompts with the numbers and the answer of a training prompt. Fewer agree by
 chance."""
+_SWITCH = re.compile(
+    r"(?<!\S)/(?:no_?)?think\b|\b(?:detailed )?thinking:? (?:on|off)\b|"
+    r"\breasoning(?: effort)?: ?(?:low|medium|high|none|off|on)\b"
+)
+"""Switches of a model's thoughts. A prompt with another one is another task."""
 _SLOT = re.compile(r"\{\{?\s*[A-Za-z_][\w.\[\]'\" ]{0,60}\}?\}|\$\{\w{1,40}\}|%\(\w{1,40}\)s")
 """A name in the braces of a template that was not filled in."""
 _ALIKE_HELD_OUT = 0.5
@@ -57,7 +62,8 @@ class DuplicatePrompts(Check):
         training data.
 
     When it is wrong:
-        A task may repeat a prompt on purpose, with a hidden state that decides the answer.
+        A task may repeat a prompt on purpose, with a hidden state that decides the answer. Prompts
+        with another switch of the thoughts ("/think", "/no_think") are no duplicates.
         Paraphrases and translations are not found.
 
     References:
@@ -105,6 +111,8 @@ class DuplicatePrompts(Check):
         """Prompts that say the same as an earlier one in other letters."""
         texts = [loose_words_of(row.identity()) for row in rows]
         found = near_duplicates(texts, [row.answer and row.answer.strip() for row in rows])
+        switches = [_SWITCH.findall(row.identity().casefold()) for row in rows]
+        found = {at: other for at, other in found.items() if switches[at] == switches[other]}
         if len(found) >= self.warning_share * len(rows):
             yield CheckFinding(
                 "warning",

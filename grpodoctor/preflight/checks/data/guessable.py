@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from statistics import fmean
 from typing import ClassVar
 
+from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.multiple_choice import count_options, option_letter
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_ANSWERS
 from grpodoctor.preflight.answers.stated_answers import final_answer
@@ -34,7 +36,8 @@ class GuessableAnswers(Check):
         For other answers, yes and no among them: the share of rows that the most frequent answer
         gets right. With an engine, the model's pass rate for comparison. Answers in equal shares
         have a known chance level, so they are a note. A skewed answer key is a warning if its most
-        frequent answer avoids half of the errors of a blind guess.
+        frequent answer avoids half of the errors of a blind guess. Other answers count by their
+        reward: a function may pay the rarer ones more.
 
     Why it matters:
         A guess earns the same reward as reasoning. With four options, a quarter of the responses
@@ -132,7 +135,7 @@ class GuessableAnswers(Check):
         """A frequent answer, including letters of questions whose options are unknown."""
         if len(answers) < _MIN_ANSWERS:
             return
-        counts = Counter(" ".join(answer.split()).casefold() for answer in answers)
+        counts = Counter(map(_folded, answers))
         common, most = counts.most_common(1)[0]
         always = most / len(answers)
         if always < self.min_guess_rate:
@@ -165,13 +168,44 @@ class GuessableAnswers(Check):
             )
             yield CheckFinding("info", summary, (_BASELINE,), tuple(details), figures)
             return
-        if _skill(always, chance if is_choice else 0.0) < self.warning_skill:
+        paid = _share_of_reward(context, counts, common)
+        figures |= {} if paid is None else {"paid": paid}
+        earned = always if paid is None else min(always, paid)
+        if _skill(earned, chance if is_choice else 0.0) < self.warning_skill:
             yield CheckFinding("info", summary, (_BASELINE,), tuple(details), figures)
             return
         advice = _ADVICE if letters / len(answers) > 0.5 else _BALANCE
         # A column that only the reward function names holds classes, as frequent as they are.
         severity: Severity = "info" if context.scored_rows else "warning"
         yield CheckFinding(severity, summary, (advice,), tuple(details), figures)
+
+
+def _share_of_reward(
+    context: PreflightContext, counts: Mapping[str, int], common: str
+) -> float | None:
+    """Share of the possible reward that the most frequent answer earns, if it is always given.
+
+    It is less than its share of the rows if the function pays rarer answers more. None if the
+    rewards of some answers are not known.
+    """
+    try:
+        scored = context.reference_answers
+    except DataError:  # REW103 reports it
+        return None
+    if scored is None or scored.threshold is None:
+        return None
+    gains: defaultdict[str, list[float]] = defaultdict(list)
+    for answer, right, empty in zip(scored.answers, scored.rewards, scored.empty, strict=True):
+        gains[_folded(answer)].append(max(right - empty, 0.0))
+    if not counts.keys() <= gains.keys():
+        return None
+    possible = {answer: count * fmean(gains[answer]) for answer, count in counts.items()}
+    total = sum(possible.values())
+    return possible[common] / total if total > 0 else None
+
+
+def _folded(answer: str) -> str:
+    return " ".join(answer.split()).casefold()
 
 
 def _skill(rate: float, chance: float) -> float:

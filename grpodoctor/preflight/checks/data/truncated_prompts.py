@@ -182,7 +182,9 @@ class TruncatedPrompts(Check):
             pile = _pile(lengths)
             if pile.sum() < max(self.min_pile, self.min_pile_share * len(rows)):
                 continue
-            for where, cut in (("end", _is_cut_at_end), ("begin", _is_cut_at_start)):
+            ways = {"end": _is_cut_at_end}
+            ways |= {} if _begin_alike(texts) else {"begin": _is_cut_at_start}
+            for where, cut in ways.items():
                 if self._differs(texts, letters, pile, np.array([cut(text) for text in texts])):
                     chosen = [row for row, at_limit in zip(rows, pile, strict=True) if at_limit]
                     problem = f"{where} within a sentence at {lengths.max()} {unit}: they were cut"
@@ -294,6 +296,12 @@ def _is_cut_at_start(text: str) -> bool:
     return bool(_CUT_START.match(text))
 
 
+def _begin_alike(texts: Sequence[str]) -> bool:
+    """Whether nearly all texts have the same first word; those that lost their beginning do not."""
+    first = Counter(text.split(None, 1)[0] for text in texts if text.strip())
+    return bool(first) and first.most_common(1)[0][1] >= _MOST_ALIKE * len(texts)
+
+
 def _sentence_ends(text: str) -> tuple[int, ...]:
     """The numbers of the words that end a sentence or a line, without the last word."""
     ends, count = [], 0
@@ -319,6 +327,7 @@ def _without_instruction(texts: Sequence[str]) -> list[str]:
 
 
 _MIN_AFFIX = 8
+_MOST_ALIKE = 0.9
 _BREAK = re.compile(r"\n|[.!?:\u3002\uff01\uff1f](?=\s)\s?")
 
 

@@ -70,7 +70,10 @@ class CorrectAnswersNotRewarded(Check):
         Reports a kind of rows whose correct answers earn nothing, while those of others do.
 
         If the data has no usual column of answers, those columns are tried that the function reads
-        by name; unit tests are answered by programs that look the tested inputs up.
+        by name, and then others, for functions that verify a response by themselves; unit tests are
+        answered by programs that look the tested inputs up. Rows of other tasks are left out: those
+        for which the function returns None, and a part whose prompts ask for another format, in
+        which their answers are rewarded.
 
         If no answer earns a reward, repairs of the data are tried: numbers as text, JSON that was
         encoded twice, Python's representation, text in place of messages, the name of a column that

@@ -159,7 +159,7 @@ class ExactMatchReward(Check):
         self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
     ) -> Iterator[CheckFinding]:
         """Changes of the response that a reward must not notice."""
-        reasons = ask_for_reasons(["\n".join(row.texts()) for row in context.rows])
+        reasons = ask_for_reasons(["\n".join(row.texts()) for row in context.reward_rows])
         if not answers.is_graded:
             yield from lost_by_changes(reward, answers, _recognized(answers), reasons=reasons)
             if reasons:
@@ -171,7 +171,7 @@ class ExactMatchReward(Check):
             yield from lost_outside_tags(reward, answers, _recognized(answers))
             if reasons:
                 yield from lost_before_label(reward, answers, _recognized(answers))
-        if knows_thoughts(reward, context.rows):
+        if knows_thoughts(reward, context.reward_rows):
             yield from lost_behind_thought(reward, answers, _recognized(answers))
 
     def _other_spellings(
@@ -198,7 +198,7 @@ class ExactMatchReward(Check):
                 lost[kind] = share
                 examples[kind] = pairs[0][1][-80:]
         if lost:
-            unasked = unasked_kinds(context.rows, answers)
+            unasked = unasked_kinds(context.reward_rows, answers)
             yield _spelling_finding(lost, examples, unasked)
 
     def _is_read_after_reasoning(self, reward: UserReward, answers: ReferenceAnswers) -> bool:
@@ -219,7 +219,7 @@ class ExactMatchReward(Check):
         form = with_reasoning(answers.answer_format)
         if len(rows) < _MIN_ROWS or answers.is_graded or answers.answer_format.startswith("{"):
             return
-        if most_ask(context.rows, lambda text: bool(ANSWER_ONLY.search(text))):
+        if most_ask(context.reward_rows, lambda text: bool(ANSWER_ONLY.search(text))):
             return
         texts = [format_answer(form, answers.answers[index]) for index in rows]
         try:
@@ -252,7 +252,9 @@ class ExactMatchReward(Check):
         self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
     ) -> Iterator[CheckFinding]:
         """The layout of tags that the prompts show, with the white space that models write."""
-        if answers.is_graded or most_ask(context.rows, lambda text: bool(ANSWER_ONLY.search(text))):
+        if answers.is_graded or most_ask(
+            context.reward_rows, lambda text: bool(ANSWER_ONLY.search(text))
+        ):
             return
         lost = lost_form(reward, answers, _recognized(answers))
         if lost and lost.part > self.max_lost_part and lost.causes:
@@ -272,6 +274,8 @@ class ExactMatchReward(Check):
         prompts = ["\n".join(row.texts()) for row in answers.rows]
         marks = {mark: FORMATS[name] for name, mark in asked_formats(prompts).items()}
         for mark, form in marks.items():
+            if mark in answers.answer_format and answers.answer_format in answers.requested:
+                continue  # the prompts ask for more around the answer, such as a confidence
             share = self._share_lost_in(reward, answers, form)
             if share >= self.min_lost_share:
                 on_one_line = self._share_lost_in(reward, answers, " ".join(form.split()))

@@ -70,7 +70,7 @@ class FirstStep(Check):
         reward, answers = usable
         shuffled = context.run_config.get("shuffled_data")
         is_shuffled = shuffled is True
-        rows, settings = context.scored_rows or context.rows, context.settings
+        rows, settings = context.reward_rows, context.settings
         try:
             step = simulate_step(reward, answers, rows, settings, is_shuffled=is_shuffled)
         except DataError as error:

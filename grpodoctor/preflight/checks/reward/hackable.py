@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
+from grpodoctor.preflight.answers.accepted_answers import above_chance, accepted_by_chance
 from grpodoctor.preflight.answers.constructed_answers import (
     COPIED_PROMPT,
     EARLY_EXIT,
@@ -77,8 +78,6 @@ _MOST = 0.9
 _EXPRESSION = re.compile(
     r"\b(?:expression|equation|formula)\b|[+\-*/](?:[ ,]+[+\-*/]){2}", re.IGNORECASE
 )
-_DEVIATIONS = 3.0
-"""Standard deviations by which a share of rows may exceed its expectation by chance."""
 _ONE_ANSWER = "Use only the last answer, or none if there are several."
 _ADVICE = {
     WRONG: "Compare answers by value, and check the listed rows.",
@@ -269,8 +268,8 @@ class HackableReward(Check):
         self, context: PreflightContext, reward: UserReward
     ) -> Iterator[CheckFinding]:
         """What is known of a reward whose task has no reference answers."""
-        yield from free_findings(reward, context.rows, _ADVICE[JUDGED])
-        growth = limitless_growth(reward, context.rows)
+        yield from free_findings(reward, context.reward_rows, _ADVICE[JUDGED])
+        growth = limitless_growth(reward, context.reward_rows)
         if growth >= self.min_growth:
             yield CheckFinding(
                 "warning",
@@ -336,7 +335,9 @@ class HackableReward(Check):
         name = rows[0].completions[kind].kind
         full = [row for row, reward in zip(rows, rewards, strict=True) if reward >= row.right]
         share = len(full) / len(rows)
-        by_listing = _rate_by_listing(rows) if name == COPIED_PROMPT else 0.0
+        by_listing = accepted_by_chance([row.row for row in rows])
+        if name == COPIED_PROMPT:
+            by_listing = _rate_by_listing(rows)
         if share >= self.min_row_share + by_listing:
             is_severe = share > 0.5 and name not in _NEVER_CRITICAL
             severity: Severity = "critical" if is_severe else "warning"
@@ -453,8 +454,7 @@ def _rate_by_listing(rows: Sequence[_AnsweredRow]) -> float:
             listed[" ".join(words_of(answer))] += 1
     if not listed:
         return 0.0
-    rate = listed.most_common(1)[0][1] / len(rows)
-    return rate + _DEVIATIONS * math.sqrt(rate * (1 - rate) / len(rows))
+    return above_chance(listed.most_common(1)[0][1] / len(rows), len(rows))
 
 
 def _rewards(reward: UserReward, rows: Sequence[_AnsweredRow], kind: int) -> list[float]:

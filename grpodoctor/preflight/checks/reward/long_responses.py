@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import format_answer
@@ -30,6 +31,8 @@ _ASKS_FOR_PROSE = re.compile(
     r"write (?:a|an|one|two|three)\b)",
     re.IGNORECASE,
 )
+_EDITED = 0.6
+"""Similarity of two texts by their words from which one is an edit of the other."""
 _ANSWER_TAG = re.compile(r"<(\w[\w-]*)>\s*\{answer\}\s*</\1>")
 _SYNTAX = re.compile(r"[\\{}<>=;|`\[\]]")
 
@@ -125,6 +128,7 @@ def must_be_equal(
         if len(answers.answers[at].split()) >= _MIN_WORDS
         and not _SYNTAX.search(answers.answers[at])
         and _ASKS_FOR_PROSE.search("\n".join(answers.rows[at].texts()))
+        and not _is_edited(answers.answers[at], answers.rows[at].user_texts())
     ][:_MAX_ROWS]
     if len(chosen) < max(_MIN_ROWS, _MIN_SHARE * min(len(rows), _MAX_ROWS)):
         return
@@ -145,3 +149,13 @@ def must_be_equal(
             (f"reference: {answers.answers[chosen[0]]!r:.160}",),
             {"share": sum(part >= 1 for part in lost) / len(chosen)},
         )
+
+
+def _is_edited(answer: str, texts: Sequence[str]) -> bool:
+    """Whether a reference is a line of the prompt with a few changes, which has no other wording.
+
+    Corrected grammar is such a reference; a summary or a translation is none.
+    """
+    words = answer.split()
+    lines = (line.split() for text in texts for line in text.splitlines())
+    return any(SequenceMatcher(None, line, words).ratio() >= _EDITED for line in lines if line)

@@ -99,7 +99,7 @@ def _responses(context: PreflightContext) -> Iterator[tuple[list[PromptRow], lis
     """Rows with a completion of usual length each: right answers, wrong ones, and none."""
     answers = context.reference_answers
     if answers is None:
-        yield [context.rows[0]], [REASONING * _SENTENCES]
+        yield [context.reward_rows[0]], [REASONING * _SENTENCES]
         return
     wrong = [wrong_answer(answer, answers.answers) for answer in answers.answers]
     for each in (answers.answers, wrong):

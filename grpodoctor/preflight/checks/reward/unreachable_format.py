@@ -119,7 +119,7 @@ class UnreachableFormat(Check):
 
     def _unnamed_functions(self, context: PreflightContext) -> Iterator[CheckFinding]:
         """Prompts that do not name the function that their unit tests call."""
-        rows = list(spread_rows(context.rows, _MAX_ROWS))
+        rows = list(spread_rows(context.reward_rows, _MAX_ROWS))
         tested = [(row, name) for row in rows if (name := tested_function(row.columns))]
         unnamed = [(row, name) for row, name in tested if name not in _prompt_text(context, row)]
         if len(unnamed) > len(tested) / 2:
@@ -135,7 +135,7 @@ class UnreachableFormat(Check):
     def _other_tags(self, context: PreflightContext) -> Iterator[CheckFinding]:
         """Tags that the reward reads and no prompt names, while the prompts ask for others."""
         read = set(tags_read(context.reward.spec)) - OF_THOUGHTS if context.reward else set()
-        rows = list(spread_rows(context.rows, _MAX_ROWS))
+        rows = list(spread_rows(context.reward_rows, _MAX_ROWS))
         asked = set(requested_tags(["\n".join(row.texts()) for row in rows])) - OF_THOUGHTS
         if not read or not asked or read & asked:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -43,6 +44,12 @@ _UNUSUAL_RESPONSES = {
     "a hostile expression": "9**9**9**9",
 }
 _ORDINARY, _ORDINARY_RESPONSE = "an ordinary sentence", "The answer is 12."
+_JUDGES_REPLY = "Score: 1"
+_UNREACHABLE = re.compile(
+    r"raised (?:\w*URLError|\w*Connect(?:ion|or)?\w*Error|\w*ConnectTimeout|MaxRetryError|"
+    r"gaierror)\b|Connection refused|Name or service not known|name resolution"
+)
+"""Errors of a client whose server cannot be reached."""
 _SCORE_ALL = "Return the reward of a wrong answer for anything that it cannot parse."
 
 
@@ -68,7 +75,8 @@ class UnreliableReward(Check):
 
         If the function calls a judge model through a client library, or through a helper of its
         module with such a name, the judge is replaced: by replies with scores, and by a refusal,
-        which must not earn a good score or half of one.
+        which must not earn a good score or half of one. If its server cannot be reached, and the
+        function fails for this reason alone, that is a note.
 
     Why it matters:
         A model writes such responses sooner or later, and a reward function that raises an
@@ -103,7 +111,7 @@ class UnreliableReward(Check):
         if removed := tuple(_removed_columns(context, context.reward)):
             return removed
         failures = tuple(_failures(context, context.reward))
-        judged = tuple(_judge(context.reward, context.rows))
+        judged = tuple(_judge(context.reward, context.reward_rows))
         if failures:  # perhaps because the judge's server does not run yet
             return (*failures, *judged)
         try:
@@ -116,7 +124,7 @@ class UnreliableReward(Check):
         if context.reward is None:
             return
         if answers is None:
-            yield from _order(context.reward, context.rows)
+            yield from _order(context.reward, context.reward_rows)
             return
         if answers.threshold is None:
             yield from _batches(context.reward, answers.rows)
@@ -375,7 +383,7 @@ def _call_failure(error: DataError, context: PreflightContext, reward: UserRewar
     which, advice = "response", f"Correct the function or the columns of the data: {error.remedy}."
     if _reads_answers(context):
         which, advice = "response that lacks its format", _SCORE_ALL
-    elif context.rows[0].messages and "'list'" in error.what:
+    elif context.reward_rows[0].messages and "'list'" in error.what:
         advice = (
             "The prompts are messages, so each completion is a list of messages: read the text "
             'with completion[0]["content"], or store prompts as text.'
@@ -389,9 +397,12 @@ def _call_failure(error: DataError, context: PreflightContext, reward: UserRewar
 
 
 def _failures(context: PreflightContext, reward: UserReward) -> Iterator[CheckFinding]:
-    row = context.rows[0]
+    row = context.reward_rows[0]
     unusual = _errors(reward, row, _UNUSUAL_RESPONSES)
     ordinary = _errors(reward, row, {_ORDINARY: _ORDINARY_RESPONSE})
+    if offline := _offline(reward, row, {**unusual, **ordinary}):
+        yield offline
+        return
     if ordinary and len(unusual) == len(_UNUSUAL_RESPONSES):
         yield _call_failure(ordinary[_ORDINARY], context, reward)
         return
@@ -405,6 +416,30 @@ def _failures(context: PreflightContext, reward: UserReward) -> Iterator[CheckFi
             (_SCORE_ALL,),
             tuple(f"{kind}: {error.what}" for kind, error in failures.items()),
         )
+
+
+def _offline(
+    reward: UserReward, row: PromptRow, errors: Mapping[str, DataError]
+) -> CheckFinding | None:
+    """A note if the function fails only because its judge's server does not run yet.
+
+    It then fails on none of these responses once the judge is replaced.
+    """
+    if not errors or not all(_UNREACHABLE.search(error.what) for error in errors.values()):
+        return None
+    responses = {**_UNUSUAL_RESPONSES, _ORDINARY: _ORDINARY_RESPONSE}
+    texts = [responses[kind] for kind in errors]
+    try:
+        if reward.with_reply([row] * len(texts), texts, _JUDGES_REPLY) is None:
+            return None
+    except DataError:
+        return None
+    return CheckFinding(
+        "info",
+        "The server of the reward's judge cannot be reached; its replies were replaced.",
+        ("Start the judge's server and repeat the command, to examine its scores.",),
+        tuple(f"{kind}: {error.what}" for kind, error in errors.items())[:1],
+    )
 
 
 def _errors(
