@@ -127,6 +127,17 @@ def test_repeated_answers_of_translations_are_sound() -> None:
     assert (found.start, found.stop, found.lag) == (120, 240, 120)
 
 
+@pytest.mark.parametrize("labels", [["yes", "no", "open"], list("aaabaacabaad")])
+def test_labels_that_take_turns_are_no_repeated_block(labels: list[str]) -> None:
+    answers = [*labels * 40, *labels[1:], *labels * 20]
+    prompts = [f"Which one is {word}?" for word in map(_word, range(len(answers)))]
+    assert repeated_block(prompts, answers) is None
+
+
+def _word(number: int) -> str:
+    return "".join(chr(ord("a") + int(digit)) for digit in str(number))
+
+
 def test_lost_parts_of_answers() -> None:
     assert without_number(["3 kg", "4.5 kg", "12 kg"] * 10 + ["kg"] * 6) == list(range(30, 36))
     assert without_number(["3 kg", "none", "many"] * 10) == []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from grpodoctor.preflight.texts.languages import language_of
 from grpodoctor.preflight.texts.normal_form import numbers_of, words_of
 
 _MIN_ROWS = 20
+_MOST_LAGS = 50
 _MIN_BITS = 64.0
 """Information of a block. Two blocks of 20,000 rows agree by chance with 2 ** (29 - 64)."""
 _MOST_ALIKE = 0.2
@@ -34,13 +35,7 @@ def repeated_block(prompts: Sequence[str], answers: Sequence[str]) -> RepeatedBl
     Paraphrases, translations and repeated prompts share numbers or words with the earlier rows, and
     have the same answers rightly.
     """
-    counts = Counter(answers)
-    bits = [-math.log2(counts[answer] / len(answers)) for answer in answers]
-    best = max(
-        (block for lag in range(1, len(answers)) if (block := _longest(answers, bits, lag))),
-        key=lambda block: block.stop - block.start,
-        default=None,
-    )
+    best = max(_blocks(answers), key=lambda block: block.stop - block.start, default=None)
     if best is None:
         return None
     pairs = [(prompts[at], prompts[at - best.lag]) for at in range(best.start, best.stop)]
@@ -48,18 +43,45 @@ def repeated_block(prompts: Sequence[str], answers: Sequence[str]) -> RepeatedBl
     return best if alike <= _MOST_ALIKE * len(pairs) else None
 
 
-def _longest(answers: Sequence[str], bits: Sequence[float], lag: int) -> RepeatedBlock | None:
-    """The longest block that equals the one `lag` rows before, if it is no accident."""
-    best: RepeatedBlock | None = None
+def _blocks(answers: Sequence[str]) -> Iterator[RepeatedBlock]:
+    """The repeated blocks that are no accident.
+
+    An answer that follows from one a shorter distance before carries no information, nor do further
+    rounds of the same answers: labels that take turns are no copied block.
+    """
+    counts = Counter(answers)
+    bits = [-math.log2(counts[answer] / len(answers)) for answer in answers]
+    for lag in sorted(_lags(answers)):
+        runs = [*_runs(answers, lag)]
+        for start, stop in runs:
+            first_round = bits[start - lag : min(start, stop - lag)]
+            if len(set(answers[start:stop])) > 2 and sum(first_round) >= _MIN_BITS:
+                yield RepeatedBlock(start, stop, lag)
+        for start, stop in runs:
+            bits[start:stop] = [0.0] * (stop - start)
+
+
+def _lags(answers: Sequence[str]) -> list[int]:
+    """The distances at which most runs of `_MIN_ROWS` answers occur again."""
+    seen: dict[tuple[str, ...], int] = {}
+    lags: Counter[int] = Counter()
+    for at in range(len(answers) - _MIN_ROWS + 1):
+        run = tuple(answers[at : at + _MIN_ROWS])
+        if run in seen:
+            lags[at - seen[run]] += 1
+        seen[run] = at
+    return [lag for lag, _ in lags.most_common(_MOST_LAGS)]
+
+
+def _runs(answers: Sequence[str], lag: int) -> Iterator[tuple[int, int]]:
+    """Where at least `_MIN_ROWS` successive answers equal those `lag` rows before."""
     start = lag
     for at in range(lag, len(answers) + 1):
         if at < len(answers) and answers[at] == answers[at - lag]:
             continue
-        is_long = at - start >= max(_MIN_ROWS, best.stop - best.start if best else 0)
-        if is_long and len(set(answers[start:at])) > 2 and sum(bits[start:at]) >= _MIN_BITS:
-            best = RepeatedBlock(start, at, lag)
+        if at - start >= _MIN_ROWS:
+            yield start, at
         start = at + 1
-    return best
 
 
 def _say_the_same(one: str, other: str) -> bool:
