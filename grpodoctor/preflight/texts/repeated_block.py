@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from grpodoctor.preflight.texts.languages import language_of
 from grpodoctor.preflight.texts.normal_form import numbers_of, words_of
+from grpodoctor.preflight.texts.related_prompts import are_related
 
 _MIN_ROWS = 20
 _MIN_BITS = 64.0
@@ -32,7 +33,7 @@ def repeated_block(prompts: Sequence[str], answers: Sequence[str]) -> RepeatedBl
     """The longest block of answers that repeats an earlier one behind other prompts.
 
     Paraphrases, translations and repeated prompts share numbers or words with the earlier rows, and
-    have the same answers rightly.
+    have the same answers rightly. So have classes that take turns.
     """
     counts = Counter(answers)
     bits = [-math.log2(counts[answer] / len(answers)) for answer in answers]
@@ -41,11 +42,19 @@ def repeated_block(prompts: Sequence[str], answers: Sequence[str]) -> RepeatedBl
         key=lambda block: block.stop - block.start,
         default=None,
     )
-    if best is None:
+    if best is None or _take_turns(answers, best):
         return None
     pairs = [(prompts[at], prompts[at - best.lag]) for at in range(best.start, best.stop)]
     alike = sum(_say_the_same(one, other) for one, other in pairs)
-    return best if alike <= _MOST_ALIKE * len(pairs) else None
+    return None if alike > _MOST_ALIKE * len(pairs) or are_related(pairs) else best
+
+
+def _take_turns(answers: Sequence[str], block: RepeatedBlock) -> bool:
+    """Whether a block is a short sequence of answers several times, such as A, B, C, A, B, C."""
+    size = block.stop - block.start
+    own = answers[block.start : block.stop]
+    period = next((at for at in range(1, size // 2 + 1) if own[at:] == own[:-at]), size)
+    return period < _MIN_ROWS or (period < size and period == len(set(answers)))
 
 
 def _longest(answers: Sequence[str], bits: Sequence[float], lag: int) -> RepeatedBlock | None:
