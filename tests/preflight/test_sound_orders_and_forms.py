@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from grpodoctor.preflight.answers.blank_forms import blank_forms
+from grpodoctor.preflight.answers.multiple_choice import without_options
 from grpodoctor.preflight.answers.needed_programs import (
     defined_names,
     missing_modules,
@@ -198,3 +200,33 @@ def test_the_output_layer_is_a_layer_of_tied_models_too(tmp_path: Path) -> None:
 
 def _layers(folder: Path) -> frozenset[str]:
     return _modules(cast("PreflightContext", SimpleNamespace(model=folder, config={})))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "\nA\u3001x\nB\u3001y",
+        " A\uff0ex B\uff0ey",
+        " <A> x </A> <B> y </B>",
+        " A = x, B = y",
+        "\n(A) x (B) y",
+    ],
+)
+def test_options_in_any_layout_are_options(options: str) -> None:
+    asked = "Answer with the letter of the option."
+    rows = [PromptRow(f"row {at}", asked + options, answer="A") for at in range(40)]
+    assert without_options(rows) == []
+    assert len(without_options([replace(row, prompt=asked) for row in rows])) == 40
+    parts = [{"type": "image"}, {"type": "text", "text": asked}]
+    shown = [
+        replace(row, prompt=asked, messages=({"role": "user", "content": parts},)) for row in rows
+    ]
+    assert without_options(shown) == []
+
+
+def test_a_question_which_thing_has_no_number(tmp_path: Path) -> None:
+    many = [{"prompt": f"How many apples are {at}?", "answer": f"{at} apples"} for at in range(60)]
+    which = [{"prompt": f"Which are more than {at}?", "answer": "apples"} for at in range(8)]
+    assert not examine(Case(name="", rows=[*many, *which]), tmp_path / "a", ("DAT112",)).alarms
+    lost = [{**row, "prompt": f"How many apples are {at}?"} for at, row in enumerate(which, 60)]
+    assert examine(Case(name="", rows=[*many, *lost]), tmp_path / "b", ("DAT112",)).alarms

@@ -91,7 +91,15 @@ def displaced_words(prompts: Sequence[str], answers: Sequence[str]) -> str:
     names = list(dict.fromkeys(keys))
     if len(texts) < _MIN_ROWS or len(names) < _MIN_WORDS or any(len(key) < 4 for key in names):
         return ""
-    within = np.array([[name in text for text in texts] for name in names])
+    words = [set(text.split()) for text in texts]
+    within = np.array(
+        [
+            # A search of the text is slow for long ones.
+            [own <= known and name in text for text, known in zip(texts, words, strict=True)]
+            for name in names
+            for own in [set(name.split())]
+        ]
+    )
     fits = within[[names.index(key) for key in keys]]  # [answer, prompt]
     usual = float(fits.mean())
     if fits.diagonal().mean() > _OWN or usual > 1 - _EXCESS:
