@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from grpodoctor.preflight.inputs.columns import OPTION_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -34,7 +34,8 @@ _ASKS_FOR_OPTION = re.compile(
     re.IGNORECASE,
 )
 _SHOWS_OPTIONS = re.compile(
-    r"(?:^|[\s(\[*])[A-Ea-e]\s?[).:\]|\-\u2013*]|\n\s*[A-E]\s+\S|[\u2460-\u2469]"
+    r"(?:^|[\s(\[*<{\uff08\u3010\u3002\uff1f\uff1a])[A-Ea-e]\s?"
+    r"[).:\]|\-\u2013*=>}\u3001\uff0e\uff1a\uff09\u3011]|\n\s*[A-E]\s+\S|[\u2460-\u2469]"
 )
 
 Classes = frozenset[tuple[str, ...]]
@@ -172,6 +173,17 @@ def outside_options(rows: Sequence[PromptRow]) -> tuple[list[PromptRow], bool]:
     return (zeros, True) if len(zeros) >= max(_MIN_OUTSIDE, len(numbered) / 20) else ([], False)
 
 
+def _has_media(row: PromptRow) -> bool:
+    """Whether a message has parts that are no text, such as an image."""
+    contents = (message.get("content") for message in row.messages)
+    return any(
+        not isinstance(part, Mapping) or part.get("type", "text") != "text"
+        for content in contents
+        if isinstance(content, list)
+        for part in content
+    )
+
+
 def without_options(rows: Sequence[PromptRow]) -> list[PromptRow]:
     """Rows that ask for the letter of an option, have one as answer, and show no options."""
     found = [
@@ -182,6 +194,7 @@ def without_options(rows: Sequence[PromptRow]) -> list[PromptRow]:
         and _ASKS_FOR_OPTION.search("\n".join(row.texts()))
         and not options_of(row)
         and not any(row.columns.get(name) for name in _PICTURES)
+        and not _has_media(row)
         and not any(_SHOWS_OPTIONS.search(text) for text in row.user_texts() or [row.prompt])
     ]
     return found if len(found) >= max(_MIN_LOST, _MIN_OUTSIDE_SHARE * len(rows)) else []

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from grpodoctor.preflight.answers.source_tags import source_tree
+
 _STARTS = frozenset({"run", "Popen", "call", "check_call", "check_output"})
 _PROCESS = frozenset({"subprocess", "sp"})
 _ABSENT = frozenset({"ModuleNotFoundError", "ImportError"})
+_PROGRAM = re.compile(r"[\w.+-]+|/[^\s=]+")
+"""Names of programs and absolute paths. Relative paths depend on the folder of the run."""
+_OF_THE_SHELL = frozenset({
+    "cd", "export", "set", "source", "ulimit", "exec", "eval", "alias", "unset", "umask", "trap",
+    "wait", "if", "for", "while", "command",
+})  # fmt: skip
+"""Commands without a program of their own."""
 
 
 def missing_programs(spec: str) -> list[str]:
@@ -19,20 +29,23 @@ def missing_programs(spec: str) -> list[str]:
     Args:
         spec: the reward function as `FILE.py:function`.
     """
-    tree = _tree(spec)
+    tree = source_tree(spec)
     if tree is None:
         return []
-    names = dict.fromkeys(_programs(tree))
-    return [name for name in names if shutil.which(name) is None and not Path(name).exists()]
+    if any(_name(node) == "which" for node in ast.walk(tree)):  # it provides for a missing one
+        return []
+    names = [name for name in dict.fromkeys(_programs(tree)) if _PROGRAM.fullmatch(name)]
+    return [name for name in names if name not in _OF_THE_SHELL and shutil.which(name) is None]
 
 
 def missing_modules(spec: str) -> list[str]:
     """Modules that the file imports where an exception is caught, and that do not exist.
 
     An import at the top of the file fails at once; one that is caught changes the reward silently.
-    An exception for a missing module alone shows that the author has another way.
+    An exception for a missing module alone, or something in its place, shows that the author has
+    another way. Modules in the folder of the file exist when it is loaded from there.
     """
-    tree = _tree(spec)
+    tree = source_tree(spec)
     if tree is None:
         return []
     caught = [
@@ -42,15 +55,19 @@ def missing_modules(spec: str) -> list[str]:
         for statement in node.body
         for name in _imports(statement)
     ]
-    return [name for name in dict.fromkeys(caught) if not _exists(name)]
-
-
-def _tree(spec: str) -> ast.Module | None:
-    path = Path(spec.rpartition(":")[0])
-    try:
-        return ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return None
+    expected = {
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Try) and _expects_absence(node)
+        for statement in node.body
+        for name in _imports(statement)
+    }
+    folder = Path(spec.rpartition(":")[0]).parent
+    return [
+        name
+        for name in dict.fromkeys(caught)
+        if name not in expected and not _exists(name) and not _is_in(folder, name)
+    ]
 
 
 def _programs(tree: ast.Module) -> Iterator[str]:
@@ -78,6 +95,15 @@ def _imports(statement: ast.stmt) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
+def _name(node: ast.AST) -> str:
+    """The name of a variable or an attribute; empty for other nodes."""
+    return getattr(node, "id", "") or getattr(node, "attr", "")
+
+
+def _is_in(folder: Path, name: str) -> bool:
+    return (folder / f"{name}.py").is_file() or (folder / name).is_dir()
+
+
 def _expects_absence(node: ast.Try) -> bool:
     names = [
         name.id
@@ -85,7 +111,29 @@ def _expects_absence(node: ast.Try) -> bool:
         for name in ast.walk(handler.type or ast.Constant(None))
         if isinstance(name, ast.Name)
     ]
-    return bool(_ABSENT.intersection(names))
+    return bool(_ABSENT.intersection(names)) or _has_replacement(node)
+
+
+def _has_replacement(node: ast.Try) -> bool:
+    """Whether a handler imports another module, or gives an imported name or a flag a value.
+
+    Another assignment, such as of a score, hides that the module is missing.
+    """
+    wanted = {
+        each.asname or each.name
+        for statement in node.body
+        if isinstance(statement, ast.Import | ast.ImportFrom)
+        for each in statement.names
+    }
+    for handler in node.handlers:
+        for statement in handler.body:
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                return True
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement]
+            names = [_name(each) or getattr(each, "name", "") for each in targets]
+            if any(name in wanted or name.isupper() for name in names):
+                return True
+    return False
 
 
 def _exists(name: str) -> bool:
@@ -96,14 +144,22 @@ def _exists(name: str) -> bool:
 
 
 def defined_names(spec: str) -> frozenset[str]:
-    """The names that a file defines or imports at its top; empty if it cannot be read."""
-    tree = _tree(spec)
+    """The names that a module defines or imports; empty if some are not in its file."""
+    tree = source_tree(spec)
     names: set[str] = set()
-    for node in tree.body if tree else ():
+    for node in _of_the_module(tree) if tree else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names |= {(each.asname or each.name).partition(".")[0] for each in node.names}
-        elif isinstance(node, ast.Assign):
-            names |= {each.id for each in node.targets if isinstance(each, ast.Name)}
-    return frozenset(names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return frozenset() if "*" in names else frozenset(names)
+
+
+def _of_the_module(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a module outside its functions and classes, which come as one node each."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _of_the_module(child)

@@ -56,11 +56,12 @@ def rows_of_one_format(
     prompts ask for.
     """
     missed = [at for at, is_missed in enumerate(answers.missed) if is_missed]
+    is_known = [not is_missed for is_missed in answers.missed]
     total = len(answers.rows)
     if not _FEWEST * total <= len(missed) <= _MOST * total:
         return rows
     texts = ["\n".join(row.texts()) for row in answers.rows]
-    known = [text for at, text in enumerate(texts) if at not in set(missed)]
+    known = [text for text, kept in zip(texts, is_known, strict=True) if kept]
     others = [texts[at] for at in missed]
     for mark, form in _forms(others):
         is_theirs = sum(mark in text for text in others) >= _MOST * len(others)

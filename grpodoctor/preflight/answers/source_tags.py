@@ -40,7 +40,7 @@ def mentions_none(spec: str) -> bool:
     Args:
         spec: `FILE.py:function`; a module by name is not read.
     """
-    tree = _tree(spec)
+    tree = source_tree(spec)
     nodes = ast.walk(tree) if tree else ()
     return tree is None or any(
         isinstance(node, ast.Constant) and node.value is None for node in nodes
@@ -48,7 +48,7 @@ def mentions_none(spec: str) -> bool:
 
 
 def _texts(spec: str) -> list[str]:
-    tree = _tree(spec)
+    tree = source_tree(spec)
     return [
         node.value
         for node in (ast.walk(tree) if tree else ())
@@ -56,7 +56,7 @@ def _texts(spec: str) -> list[str]:
     ]
 
 
-def _tree(spec: str) -> ast.Module | None:
+def source_tree(spec: str) -> ast.Module | None:
     """The parsed file; None if it is no file of Python, too large or damaged."""
     path = Path(spec.rpartition(":")[0])
     if path.suffix != ".py":

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from statistics import median
 
+from grpodoctor.preflight.answers.multiple_choice import listed_options, options_of
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.inputs.columns import flat_columns
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -17,6 +18,8 @@ _CODE = re.compile(r"^\s*(?:def |import |print\(|return |for .*:$|```)", re.MULT
 _MIN_ROWS = 30
 _MIN_NUMBERS = 3
 """Numbers of a solution that works something out."""
+_MIN_DISTINCT = 3
+"""Different answers. Two are a verdict, such as 0 and 1, which no solution computes."""
 _LEAST_STATED = 0.5
 """Share of the solutions that state their answer; sound ones end with it."""
 
@@ -32,17 +35,31 @@ def unsolved(rows: Sequence[PromptRow]) -> tuple[str, list[PromptRow], int]:
         pairs = [
             (row, number, numbers)
             for row in rows
-            if (number := number_of(final_answer(row.answer or ""))) is not None
+            if not options_of(row)
+            and not listed_options(row)  # the answer may be an option's number
+            and (number := number_of(final_answer(row.answer or ""))) is not None
             and (numbers := _numbers(flat_columns(row.columns).get(name)))
         ]
         if len(pairs) < max(_MIN_ROWS, len(rows) / 2):
             continue
         if median(len(numbers) for _, _, numbers in pairs) < _MIN_NUMBERS:
             continue
-        missing = [row for row, number, numbers in pairs if number not in numbers]
+        if len({number for _, number, _ in pairs}) < _MIN_DISTINCT:
+            continue
+        missing = [row for row, number, numbers in pairs if not _states(row, number, numbers)]
         if len(missing) > _LEAST_STATED * len(pairs):
             return name, missing, len(pairs)
     return "", [], 0
+
+
+def _states(row: PromptRow, number: float, numbers: Sequence[float]) -> bool:
+    """Whether a number is among others, also as a fraction of two of them, or rounded."""
+    answer = final_answer(row.answer or "")
+    if "/" in answer or "frac" in answer:
+        return set(map(abs, numbers_of(answer))) <= set(map(abs, numbers))
+    digits = len(answer.partition(".")[2])
+    values = (value * scale for value in numbers for scale in (1, 100, 0.01))
+    return any(abs(abs(value) - abs(number)) <= 0.5000001 * 10.0**-digits for value in values)
 
 
 def _columns(rows: Sequence[PromptRow]) -> list[str]:

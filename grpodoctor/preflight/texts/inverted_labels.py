@@ -55,11 +55,9 @@ def inverted_groups(
             or _instruction(texts, inside) != _instruction(texts, ~inside)
         ):
             continue
-        rates = [
-            word_label_scores(texts, target, known, tested)
-            for known, tested in ((~inside, inside), (inside, inside), (~inside, ~inside))
-        ]
-        if rates[0] <= _INVERTED and min(rates[1:]) >= _SKILL:
+        if word_label_scores(texts, target, ~inside, inside) <= _INVERTED and all(
+            word_label_scores(texts, target, own, own) >= _SKILL for own in (inside, ~inside)
+        ):
             found.append(name)
     return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,8 @@ from grpodoctor.preflight.texts.normal_form import words_of
 
 _FOLDS = 5
 _MIN_WORD_ROWS = 3
+_MAX_WORDS = 2000
+"""Words of one group, the most frequent first; rarer ones tell little, and take memory and time."""
 _MIN_ROWS_PER_LABEL = 20
 _MIN_SKILL = 0.3
 """Part of a fixed answer's errors that the classifier must avoid: words must decide."""
@@ -69,8 +71,8 @@ def word_label_scores(
     If both are the same rows, each half is tested by the other one.
     """
     uses = Counter(word for at in np.flatnonzero(known) for word in texts[int(at)])
-    kept = [word for word, count in uses.items() if count >= _MIN_WORD_ROWS]
-    table = np.array([[word in words for word in kept] for words in texts], np.float32)
+    kept = [word for word, count in uses.most_common(_MAX_WORDS) if count >= _MIN_WORD_ROWS]
+    table = _word_table(texts, kept)
     if (known == tested).all():
         rows = np.random.default_rng(0).permutation(np.flatnonzero(known))
         parts = [(rows[::2], rows[1::2]), (rows[1::2], rows[::2])]
@@ -106,12 +108,9 @@ def _cross_validated(
     texts = [sorted({word for word in words_of(text) if word.isalpha()}) for text in prompts]
     uses = Counter(word for words in texts for word in words)
     kept = [word for word, count in uses.items() if _MIN_WORD_ROWS <= count <= 0.9 * len(texts)]
-    place = {word: at for at, word in enumerate(kept)}
     names = sorted(set(labels))
     target = np.array([names.index(label) for label in labels])
-    table = np.zeros((len(texts), len(kept)), np.float32)
-    for at, words in enumerate(texts):
-        table[at, [place[word] for word in words if word in place]] = 1.0
+    table = _word_table(texts, kept)
     fold = np.random.default_rng(0).permutation(len(texts)) % _FOLDS
     scores = np.zeros((len(texts), len(names)))
     for number in range(_FOLDS):
@@ -122,6 +121,15 @@ def _cross_validated(
     sizes = np.sqrt(np.maximum(table.sum(axis=1), 1))
     best = scores.argmax(axis=1)
     return [names[at] for at in best], (ranked[:, -1] - ranked[:, -2]) / sizes
+
+
+def _word_table(texts: Sequence[Collection[str]], kept: Sequence[str]) -> NDArray[np.float32]:
+    """Whether each text has each word, [texts, words]."""
+    place = {word: at for at, word in enumerate(kept)}
+    table = np.zeros((len(texts), len(kept)), np.float32)
+    for at, words in enumerate(texts):
+        table[at, [place[word] for word in words if word in place]] = 1.0
+    return table
 
 
 def _scores(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from grpodoctor.preflight.texts.normal_form import number_of, numbers_of, words_of
 from grpodoctor.preflight.texts.number_relations import follow_from_numbers
+from grpodoctor.preflight.texts.related_prompts import are_related
 
 _MIN_ROWS = 60
 _MAX_ROWS = 600
@@ -23,6 +24,9 @@ _SAME_RESULTS = 0.95
 """Share of the answers that the formula must give in some order."""
 _MIN_DISTINCT = 2 / 3
 """Share of different answers. Two lists of few values have the same values by chance."""
+_MOST_DENSE = 0.75
+"""Share of the whole numbers of a range among the answers, from which two lists of the range have
+the same values by chance: inverses modulo a prime are all numbers below it."""
 _OWN = 0.5
 """Share of the rows that may fit their own prompt."""
 _FITS = 0.9
@@ -46,7 +50,8 @@ def permuted_numbers(prompts: Sequence[str], answers: Sequence[str]) -> list[int
         return []
     given = np.round(np.array([values[at] for at in rows], float), 6)
     counts = Counter(given.tolist())
-    if len(counts) < _MIN_DISTINCT * len(rows):
+    density = len(counts) / (np.ptp(given) + 1)
+    if len(counts) < _MIN_DISTINCT * len(rows) or density > _MOST_DENSE:
         return []
     table = np.array([numbers[at] for at in rows], float)
     for results in _results(table):
@@ -76,6 +81,8 @@ def _results(table: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
 def displaced_words(prompts: Sequence[str], answers: Sequence[str]) -> str:
     """In which order the answers would occur in the prompts; empty if they are in it, or in none.
 
+    The next turns of a dialogue contain the answers of earlier turns rightly.
+
     Returns:
         "reversed", or by how many rows the answers are displaced, such as "10 rows later".
     """
@@ -84,7 +91,15 @@ def displaced_words(prompts: Sequence[str], answers: Sequence[str]) -> str:
     names = list(dict.fromkeys(keys))
     if len(texts) < _MIN_ROWS or len(names) < _MIN_WORDS or any(len(key) < 4 for key in names):
         return ""
-    within = np.array([[name in text for text in texts] for name in names])
+    words = [set(text.split()) for text in texts]
+    within = np.array(
+        [
+            # A search of the text is slow for long ones.
+            [own <= known and name in text for text, known in zip(texts, words, strict=True)]
+            for name in names
+            for own in [set(name.split())]
+        ]
+    )
     fits = within[[names.index(key) for key in keys]]  # [answer, prompt]
     usual = float(fits.mean())
     if fits.diagonal().mean() > _OWN or usual > 1 - _EXCESS:
@@ -96,5 +111,6 @@ def displaced_words(prompts: Sequence[str], answers: Sequence[str]) -> str:
         for offset, word in ((lag, "later"), (-lag, "earlier")):
             # The answer of row at belongs to the prompt of row at + offset.
             if fits.diagonal(offset).mean() >= least:
-                return f"{lag} rows {word}"
+                later = zip(texts[lag:], texts, strict=False)
+                return "" if are_related(list(later)) else f"{lag} rows {word}"
     return ""

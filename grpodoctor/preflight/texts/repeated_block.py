@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from grpodoctor.preflight.texts.languages import language_of
 from grpodoctor.preflight.texts.normal_form import numbers_of, words_of
+from grpodoctor.preflight.texts.related_prompts import are_related
 
 _MIN_ROWS = 20
 _MOST_LAGS = 50
@@ -40,20 +41,22 @@ def repeated_block(prompts: Sequence[str], answers: Sequence[str]) -> RepeatedBl
         return None
     pairs = [(prompts[at], prompts[at - best.lag]) for at in range(best.start, best.stop)]
     alike = sum(_say_the_same(one, other) for one, other in pairs)
-    return best if alike <= _MOST_ALIKE * len(pairs) else None
+    return None if alike > _MOST_ALIKE * len(pairs) or are_related(pairs) else best
 
 
 def _blocks(answers: Sequence[str]) -> Iterator[RepeatedBlock]:
     """The repeated blocks that are no accident.
 
     An answer that follows from one a shorter distance before carries no information, nor do further
-    rounds of the same answers: labels that take turns are no copied block.
+    rounds of the same answers: labels that take turns are no copied block, however many they are.
     """
     counts = Counter(answers)
     bits = [-math.log2(counts[answer] / len(answers)) for answer in answers]
     for lag in sorted(_lags(answers)):
         runs = [*_runs(answers, lag)]
         for start, stop in runs:
+            if stop - start > lag == len(counts):
+                continue  # every answer in turn
             first_round = bits[start - lag : min(start, stop - lag)]
             if len(set(answers[start:stop])) > 2 and sum(first_round) >= _MIN_BITS:
                 yield RepeatedBlock(start, stop, lag)

@@ -59,7 +59,7 @@ class ChangedCharacters(Check):
         for row in rows:
             text = "\n".join(row.texts())[:_MAX_LETTERS]
             decoded = _decoded(context, text)
-            joined += [row] if _loses_lines(row, decoded) else []
+            joined += [row] if "\n" in text.strip() and _loses_lines(row, decoded) else []
             if _letters(text) != _letters(decoded):
                 found = _changed_signs(context, text)
                 signs |= found

@@ -193,19 +193,33 @@ class DamagedText(Check):
 
 
 _LOST_LETTERS = re.compile(r"(?<=[a-z])\?+(?=[a-z])")
-_NO_WORDS = re.compile(r"https?://|www\.|\S*[=&{}\[\]\\*+|^$()]\S*|`[^`]*`")
-"""Addresses, patterns and code, in which a question mark stands between letters."""
+_CODE = re.compile(r"`[^`]*`")
+_NO_WORD = re.compile(r"https?://|www\.|[=&{}\[\]\\*+|^$()]")
+"""Parts of addresses, patterns and code, in which a question mark stands between letters."""
+_ASKS_FOR_LETTERS = re.compile(
+    r"(?:missing|unknown|hidden|blank|any) (?:letter|character)|crossword|hangman|wildcard|glob\b|"
+    r"\bpattern|question marks?\b|[\"'`(]\?[\"'`)]",
+    re.IGNORECASE,
+)
+"""Puzzles in which a question mark stands for a letter."""
 _MIN_LOST = 2
 
 
 def _has_lost_letters(text: str) -> bool:
     """Whether letters were replaced by question marks, as in `pr?f?r?`."""
-    return "?" in text and len(_LOST_LETTERS.findall(_NO_WORDS.sub(" ", text))) >= _MIN_LOST
+    if "?" not in text or _ASKS_FOR_LETTERS.search(text):
+        return False
+    asked = (word for word in _CODE.sub(" ", text).split() if "?" in word)
+    words = [word for word in asked if not _NO_WORD.search(word)]
+    return sum(len(_LOST_LETTERS.findall(word)) for word in words) >= _MIN_LOST
 
 
 def is_decomposed(text: str) -> bool:
-    """Whether letters and their accents are separate characters."""
-    return unicodedata.normalize("NFC", text) != text
+    """Whether letters and their accents are separate characters.
+
+    The composed form of Devanagari and Hebrew has some letters in two characters, and is longer.
+    """
+    return len(unicodedata.normalize("NFC", text)) < len(text)
 
 
 def _is_odd(row: PromptRow) -> bool:

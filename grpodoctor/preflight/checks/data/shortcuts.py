@@ -70,6 +70,8 @@ def _only_one(has: Callable[[str], bool]) -> Guess:
 _BY_MARK: Mapping[str, Guess] = {
     f"the only option {name}": _only_one(has) for name, has in _MARKS.items()
 }
+_OTHER_PLACE = "Vary the place of the answer, or compare with a set from another source."
+_OTHER_STYLE = "Write all options in one style; generate wrong and right ones in the same way."
 _PLACES = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
@@ -208,7 +210,7 @@ class Shortcuts(Check):
         yield CheckFinding(
             "info" if paid is None and rules is _BY_NUMBER else "warning",
             f"Always answering {name} is correct in {rate:.0%} of {len(guessed)} rows.",
-            ("Vary the place of the answer, or compare with a set from another source.",),
+            (_OTHER_STYLE if name in _BY_MARK else _OTHER_PLACE,),
             tuple(f"{each.row.location}: {each.answer!r:.60}" for each in hits[:_SHOWN]),
             {"rate": rate, "chance": chance},
         )

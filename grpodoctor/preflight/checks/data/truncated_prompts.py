@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from grpodoctor.preflight.answers.multiple_choice import options_of
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
@@ -28,11 +29,17 @@ _DANGLING = re.compile(
 _WHOLE_WORD = re.compile(r"\s[^\W\d_]+$")
 """Letters at the end that belong to no number or code."""
 _MIN_DANGLING = 3
+_MAX_WORD_LETTERS = 40
+"""Longer ones are data, such as base64."""
+_CONTINUES = re.compile(
+    r"(?:^|[.:!?\n]\s*)(?:please )?(?:complete|continue|finish|fill in)\b", re.IGNORECASE
+)
+"""Prompts whose open end is the task."""
 _DIGITS = re.compile(r"\d+")
 _MIN_CUT = 20
 """Letters of a prompt that is cut within a word, which a shorter one is by its construction."""
-_LAST_WORD = re.compile(r"[^\W\d_]+$")
-_WORDS = re.compile(r"[^\W\d_]+(?=[^\w])")
+_LAST_WORD = re.compile(r"(?<![^\W\d_])[^\W\d_]+$")
+_WORDS = re.compile(r"(?<![^\W\d_])[^\W\d_]+(?=[^\w])")
 _END, _REACH = 12, 80
 """Letters at the end of a cut prompt, and how far from the end another prompt may have them."""
 _MIN_ROWS = 20
@@ -119,7 +126,11 @@ class TruncatedPrompts(Check):
 
     def _open_ends(self, rows: Sequence[PromptRow], texts: Sequence[str]) -> Iterator[CheckFinding]:
         """A few prompts of any length that end within a sentence, unlike nearly all others."""
-        cut = [at for at, text in enumerate(texts) if _is_cut_at_end(text)]
+        cut = [
+            at
+            for at, text in enumerate(texts)
+            if _is_cut_at_end(text) and not _is_to_complete(rows[at])
+        ]
         least = max(self.min_pile, self.min_pile_share * len(rows))
         if not least <= len(cut) <= self.max_open_share * len(rows):
             return
@@ -232,7 +243,9 @@ def cut_within_a_word(texts: Sequence[str]) -> list[bool]:
     A word that stands within a text, with something behind it, is a whole one.
     """
     whole = {word for text in texts for word in _WORDS.findall(text)}
-    beginnings = {word[:size] for word in whole for size in range(1, len(word))}
+    beginnings = {
+        word[:size] for word in whole for size in range(1, min(len(word), _MAX_WORD_LETTERS))
+    }
     ends = (match.group() if (match := _LAST_WORD.search(text)) else "" for text in texts)
     return [end not in whole and end in beginnings for end in ends]
 
@@ -300,6 +313,11 @@ def _begin_alike(texts: Sequence[str]) -> bool:
     """Whether nearly all texts have the same first word; those that lost their beginning do not."""
     first = Counter(text.split(None, 1)[0] for text in texts if text.strip())
     return bool(first) and first.most_common(1)[0][1] >= _MOST_ALIKE * len(texts)
+
+
+def _is_to_complete(row: PromptRow) -> bool:
+    """Whether a prompt ends openly by its construction: a stem of options, a text to continue."""
+    return bool(options_of(row)) or any(map(_CONTINUES.search, row.texts()))
 
 
 def _sentence_ends(text: str) -> tuple[int, ...]:

@@ -185,7 +185,8 @@ class UnusableRows(Check):
     def _without_number(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
         """Answers of which only the unit is left."""
         answered = [row for row in rows if row.answer]
-        found = {id(answered[at]) for at in without_number([row.answer or "" for row in answered])}
+        indices = without_number([row.answer or "" for row in answered])
+        found = {id(answered[at]) for at in indices if not _asks_for_word(answered[at])}
         yield from self._useless(
             answered, "are a unit without a number, where the others have one",
             lambda row: id(row) in found, "Restore the numbers of these answers.",
@@ -247,3 +248,13 @@ def _means_nothing(row: PromptRow, column: str) -> bool:
 
 def _source(row: PromptRow) -> str:
     return "/".join(str(row.columns.get(name)) for name in _SOURCE_COLUMNS if name in row.columns)
+
+
+_WHICH = re.compile(r"\b(?:which|what unit|name the)\b", re.IGNORECASE)
+_HOW_MANY = re.compile(r"\bhow (?:many|much|long|far|heavy|tall|old)\b", re.IGNORECASE)
+
+
+def _asks_for_word(row: PromptRow) -> bool:
+    """Whether a prompt asks for one of several things, such as a unit, and for no number."""
+    prompt = "\n".join(row.texts())
+    return bool(_WHICH.search(prompt)) and not _HOW_MANY.search(prompt)

@@ -90,7 +90,8 @@ def _modules(context: PreflightContext) -> frozenset[str]:
     """The last parts of the names of the model's layers; empty if they are not known."""
     index = context.model / _INDEX
     if index.is_file():
-        with suppress(OSError, ValueError, AttributeError):
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             weights = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            return frozenset(name.split(".")[-2] for name in weights if name.count(".") > 1)
+            names = frozenset(name.split(".")[-2] for name in weights if "." in name)
+            return names | {"lm_head"} if names else names  # tied models store no weights of it
     return frozenset(_FAMILIES.get(str(context.config.get("model_type")), "").split())
