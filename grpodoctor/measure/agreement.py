@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from grpodoctor.measure.final_answer import find_final
+from grpodoctor.measure.final_answer import boxes, find_final
 from grpodoctor.measure.groups import Groups
 from grpodoctor.measure.subsample import name_hashes
 from grpodoctor.support.arrays import np
@@ -41,17 +41,21 @@ prompts then state the same answer at least once in so many pairs."""
 def stated_answers(texts: Sequence[str]) -> NDArray[np.uint64]:
     """A number per response, equal for equal answers in a box or after `#`; 0 without one.
 
-    Only answers with a digit count.
+    Only answers with a digit count. Two boxes that differ, a `#` above the last line, and a mark
+    outside of answer tags are none: the verdict may read another part of the response.
     """
     answers = [_stated(text) for text in texts]
     return np.where(np.array([not each for each in answers], np.bool_), 0, name_hashes(answers))
 
 
 def _stated(text: str) -> str:
-    answer, marked = find_final(text[-_SEARCHED:])
+    before, tag, tagged = text[-_SEARCHED:].rpartition("<answer>")
+    searched = tagged.partition("</answer>")[0] if tag else before + tagged
+    answer, marked = find_final(searched)
     if not marked or len(answer) > _LONGEST or len(answer.split()) > _MOST_WORDS:
         return ""
-    if not _DIGIT.search(answer):
+    # Programs end with a comment and the end of their block.
+    if not _DIGIT.search(answer) or "\n" in answer or len(set(boxes(searched))) > 1:
         return ""
     plain = answer.replace(",", "").removeprefix("$").removesuffix("$").casefold()
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 _BOX = "\\boxed{"
@@ -42,10 +43,20 @@ def has_box(text: str) -> bool:
     return _last_boxed(text) is not None
 
 
+def boxes(text: str) -> list[str]:
+    """Contents of the closed boxes, by their start; a box in a box counts as well."""
+    return [text[part].strip() for part in sorted(_boxes(text), key=lambda part: part.start)]
+
+
 def _last_boxed(text: str) -> str | None:
-    """Content of the last closed box, in one pass: a hostile text may open thousands of boxes."""
+    """Content of the last closed box."""
+    last = max(_boxes(text), key=lambda part: part.start, default=None)
+    return None if last is None else text[last]
+
+
+def _boxes(text: str) -> Iterator[slice]:
+    """Places of the closed boxes, in one pass: a hostile text may open thousands of boxes."""
     open_braces: list[int | None] = []
-    last: tuple[int, int] | None = None
     for token in _TOKENS.finditer(text):
         if token[0] == _BOX:
             open_braces.append(token.end())
@@ -53,9 +64,8 @@ def _last_boxed(text: str) -> str | None:
             open_braces.append(None)
         elif token[0] == "}" and open_braces:
             start = open_braces.pop()
-            if start is not None and (last is None or start > last[0]):
-                last = start, token.start()
-    return None if last is None else text[slice(*last)]
+            if start is not None:
+                yield slice(start, token.start())
 
 
 def same_answer(left: str, right: str) -> bool:

@@ -76,3 +76,22 @@ def test_equal_answers_have_one_number(left: str, right: str, *, equal: bool) ->
 )
 def test_headings_comments_and_letters_are_no_answers(text: str) -> None:
     assert not stated_answers([text]).any()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(x):\n    return x\nprint(f(3))  # 55\n```",
+        "\\boxed{5} and \\boxed{7}",
+        "<answer>5 * 11 + 2</answer> so \\boxed{57}",
+    ],
+)
+def test_a_part_of_what_is_judged_is_no_final_answer(text: str) -> None:
+    """A comment in a program, one of two answers, and a box behind the answer that counts."""
+    assert not stated_answers([text]).any()
+
+
+def test_the_same_answer_twice_and_a_box_in_tags_are_final_answers() -> None:
+    found = stated_answers(["\\boxed{57}, so \\boxed{57}", "x <answer>\\boxed{57}</answer>", "#57"])
+    assert found[0]
+    assert len(set(found.tolist())) == 1

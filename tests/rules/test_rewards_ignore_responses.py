@@ -254,3 +254,34 @@ def test_pay_for_the_length_of_responses_with_the_same_answer_is_named_so() -> N
     assert patient.findings("REW021") == []
     assert run(curves, RISING).finding("REW013").severity == "info"
     assert run({**curves, PAIRS_BY_LENGTH: -0.3}).findings("REW013") == []
+
+
+SLOW: Curve = noisy(ramp(0.3, 0.55, 300), 0.03, 5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"reward/component/format/mean": 0.5, "reward/component/correct/mean": 0.3},
+        {"accuracy/train": noisy(0.2, 0.02, 7)},
+    ],
+)
+def test_the_parts_of_a_sum_pay_beyond_the_answer_on_purpose(change: dict[str, Curve]) -> None:
+    assert run({**beyond(0.12), **change}).finding("REW021").severity == "info"
+
+
+@pytest.mark.parametrize(("code", "by_length"), [("REW021", 0.0), ("REW013", -0.8)])
+def test_a_run_that_has_just_begun_or_rises_slowly_gets_a_note(code: str, by_length: float) -> None:
+    curves = {**beyond(0.12, by_length=by_length), "length/mean": noisy(300, 10, 4)}
+    early = Patient(steps(50, {"reward/mean": FLAT, **curves}))
+    slow = Patient(steps(150, {"reward/mean": SLOW, **curves}))
+    assert [each.finding(code).severity for each in (early, slow)] == ["info", "info"]
+    more = Patient(steps(50, {"reward/mean": FLAT, **curves, SAME: noisy(0.35, 0.02, 2)}))
+    assert more.finding(code).severity == "warning"
+
+
+def test_a_format_that_is_learned_slowly_is_no_blind_verdict() -> None:
+    share: Curve = lambda step: round(RISING(step) * RESPONSES) / RESPONSES  # type: ignore[operator]  # noqa: E731
+    for same in (ramp(0.24, 0.18, 80), 0.16):
+        found = run({**beyond(same), "accuracy/train": share}, share).finding("REW021")
+        assert found.severity == "info"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.flat_outcome import outcome_rose
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.pay_beyond_answers import (
     BY_LENGTH,
     MIN_CORRELATION,
     OTHER,
     SAME,
     beyond_answers,
+    severity_beyond_answers,
 )
 from grpodoctor.rules.shared.pay_by_length import longer_earn_less
 from grpodoctor.rules.shared.reward_components import component_means, component_name
@@ -46,7 +46,7 @@ class RewardIsLength(Rule):
 
         Responses to one prompt that state the same answer, in a box or after `#`: their rewards
         differ by a quarter of the variance between answers or more, and by their length. It is
-        `info` where accuracy or reward has risen.
+        `info` where accuracy or reward has risen, and below three quarters before sixty readings.
 
     Why it matters:
         The reward function pays for tokens, or for their absence, and for little else. The policy
@@ -132,7 +132,7 @@ class RewardIsLength(Rule):
             f"Of responses with the same answer, {'longer' if found.by_length > 0 else 'shorter'} "
             f"ones earn more: {min(found.share, 9.99):.0%} of the variance between answers."
         )
-        severity: Severity = "info" if outcome_rose(chart) else "warning"
+        severity = severity_beyond_answers(chart, found)
         evidence = cite_all(chart, SAME, OTHER, BY_LENGTH)
         first = chart.series(SAME).steps(WINDOW)[0]
         return Sighting(severity, text, evidence, find_onset=lambda: first)

@@ -20,7 +20,7 @@ from grpodoctor.rules.shared.exact_shares import (
     shares_metric,
     success_metric,
 )
-from grpodoctor.rules.shared.reward_components import component_means_among
+from grpodoctor.rules.shared.reward_components import is_sum
 from grpodoctor.rules.shared.run_health import has_improved, is_near_ceiling
 from grpodoctor.rules.shared.trend import change, has_risen
 from grpodoctor.runs.chart import Chart
@@ -30,8 +30,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _HELD_OUT = ("reward/heldout", "accuracy/heldout")
 _SAME = 0.02
 """Fall of the mean reward that counts as none: the means of few batches scatter by more."""
-_DIGITS = 1e-3
-"""Difference of two logs of one mean."""
 _STRIDE = 5
 """Readings between the steps at which a change is looked for."""
 
@@ -108,7 +106,7 @@ class RewardsIgnorePrompts(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the zero-variance groups with those of prompts that differ a little."""
-        if _is_sum(chart):  # faster than to find out the shape
+        if is_sum(chart):  # faster than to find out the shape
             return NOT_LOGGED
         shape = batch_shape(chart)
         if shape is None:
@@ -220,16 +218,6 @@ class _Groups:
             middle = (low + high) / 2
             low, high = (middle, high) if self.expected(middle) < self.share else (low, middle)
         return low
-
-
-def _is_sum(chart: Chart) -> bool:
-    """Whether the reward has several components, or differs from the share of correct responses."""
-    if len(component_means_among(chart.fresh)) > 1:
-        return True
-    reward, accuracy = chart.series(SUCCESSES[0]), chart.series(SUCCESSES[1])
-    if not len(reward) or not len(accuracy):
-        return False
-    return abs(accuracy.last - reward.last) > _DIGITS
 
 
 def _are_binary(means: list[float], shape: BatchShape) -> bool:

@@ -11,10 +11,13 @@ from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, 
 from grpodoctor.rules.shared.flat_outcome import outcome_rose
 from grpodoctor.rules.shared.pay_beyond_answers import (
     MIN_CORRELATION,
+    MIN_FLAT,
     OTHER,
     SAME,
     beyond_answers,
+    severity_beyond_answers,
 )
+from grpodoctor.rules.shared.reward_components import is_sum
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
@@ -25,8 +28,6 @@ _CORRELATION = "reward/answer_correlation"
 _DISAGREEMENT = "reward/answer_disagreement_rate"
 _AGREED, _AGREED_WRONG = "groups/agreed_rate", "groups/agreed_incorrect_rate"
 _ACCURACY, _REWARD = "accuracy/train", "reward/mean"
-_EQUAL_MEANS = 1e-3
-"""Difference of accuracy and reward up to which the reward is 1 for success and 0 otherwise."""
 _BY_PLACE, _LENGTH_BY_PLACE = "groups/reward_by_place", "groups/length_by_place"
 
 
@@ -44,8 +45,10 @@ class RewardsIgnoreResponses(Rule):
         which is scored as wrong in more than a quarter of them; not where the answers are one of
         five choices or fewer. Rewards that differ between responses which state the same answer of
         this kind: by a quarter of the variance between answers, beyond that of identical responses.
-        It is a warning where accuracy or reward has not risen, or where the success of responses
-        differs as much between those with the same answer, from the start of the run to now.
+        It is a warning where accuracy or reward has not risen; for the same answers, only after
+        sixty readings, and if the reward is no sum: several components or another accuracy show a
+        sum. It is also one where the success of responses differs as much between
+        those with the same answer, from the start of the run to now.
 
     Why it matters:
         The reward does not judge the response: scores reach other rows, answers belong to other
@@ -70,7 +73,8 @@ class RewardsIgnoreResponses(Rule):
         last number. Answers that may be equal in another notation, and responses with another
         number behind the reference, are left out. A right answer in a wrong format disagrees. A
         policy that is certain of wrong answers agrees on them, more so if there are few choices. A
-        reward for style, brevity or steps differs between responses with one answer on purpose.
+        reward for style, brevity or steps differs between responses with one answer on purpose; so
+        does a verdict on the way to an answer that the prompt states.
 
     References:
         Fisher 1925, Statistical Methods for Research Workers, chapter VII (intraclass correlation);
@@ -117,9 +121,12 @@ class RewardsIgnoreResponses(Rule):
     standard errors less. Healthy runs of the built-in task have at most .01 beyond that of
     identical responses, parts for format and length included."""
     blind: float = 0.5
-    """The same where success itself does not follow the answer, so that its rise is no excuse. A
-    format that the verdict depends on is learned, so its share falls during the run."""
-    min_blind: int = 60
+    """The same where success itself does not follow the answer, so that its rise is no excuse."""
+    blind_estimate: float = 0.75
+    """The same without the standard errors. It is 1 if the answer says nothing. A format that the
+    verdict depends on gives at most twice the share of right answers that lack it, and it is
+    learned, so its share falls during the run."""
+    min_blind: int = MIN_FLAT
     """Readings of such a success: formats are learned within some dozen steps."""
     disagreeing: float = 0.1
     """Share of responses for a note. A format that is not learned yet gives as much at first."""
@@ -183,13 +190,15 @@ class RewardsIgnoreResponses(Rule):
             f"Responses with the same answer differ in reward: {min(found.share, 9.99):.0%} of the "
             "variance between answers."
         )
-        # A reward of 0 or 1 that the answer does not explain rises without success.
-        accuracy, reward = chart.value(_ACCURACY), chart.value(_REWARD)
-        is_known = accuracy is not None and reward is not None
-        is_verdict = is_known and math.isclose(accuracy or 0.0, reward or 0.0, abs_tol=_EQUAL_MEANS)
+        # A reward of 0 or 1 that the answer does not explain rises without success. The parts of a
+        # sum pay for other things on purpose.
+        is_verdict = chart.is_fresh(_ACCURACY) and chart.is_fresh(_REWARD) and not is_sum(chart)
         is_lasting = found.lasts and chart.series(SAME).readings >= self.min_blind
-        is_blind = is_verdict and is_lasting and found.share - found.noise >= self.blind
-        severity: Severity = "warning" if is_blind else self._severity(chart)
+        is_large = found.share - found.noise >= self.blind and found.estimate >= self.blind_estimate
+        is_blind = is_verdict and is_lasting and is_large
+        severity: Severity = "info" if is_sum(chart) else severity_beyond_answers(chart, found)
+        if is_blind:
+            severity = "warning"
         return Sighting(severity, text, cite_all(chart, SAME, OTHER, _EQUAL))
 
     def _by_place(self, chart: Chart) -> Sighting | None:

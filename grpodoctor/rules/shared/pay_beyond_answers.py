@@ -6,6 +6,9 @@ import math
 import statistics
 from typing import NamedTuple
 
+from grpodoctor.rules.base import Severity
+from grpodoctor.rules.shared.flat_outcome import outcome_rose
+from grpodoctor.rules.shared.trend import OUTCOMES
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
 
@@ -17,20 +20,32 @@ _LATEST = 40
 """Readings that the share is computed from: a part of the reward may grow or vanish."""
 _ERRORS = 3.0
 """Standard errors that the share is lowered by."""
-
-
 _LASTING = 0.75
 """Share of its first half that the second half has at least, if nothing has changed."""
+_FALLING = 2.0
+"""Standard errors by which the second half is lower if the share falls slowly."""
 MIN_CORRELATION = 0.6
 """Correlation of reward and length between responses with one answer, three standard errors less,
 from which the length explains what is paid: more than a third of it."""
+MIN_FLAT = 60
+"""Readings after which a flat outcome says something about such a reward. At first the outcome of
+every run is flat, and many pay for a format, a tool call, brevity or a reward model's taste."""
+
+_ALMOST_ALL = 0.75
+"""Share, less its errors, from which the text decides about as much as the answer. Equal rewards
+for a right answer and for a format that half of the responses have give two thirds."""
+_MIN_TREND = 2.0
+"""Standard score of the rise over the whole run: a slow rise shows there before its levels do."""
 
 
 class BeyondAnswers(NamedTuple):
     """What responses that state the same answer show of the reward."""
 
     share: float
-    """Reward variance between them, as a share of that between responses with two answers."""
+    """Reward variance between them, as a share of that between responses with two answers; three
+    standard errors less."""
+    estimate: float
+    """The same share without this margin."""
     noise: float
     """The same of identical responses; NaN if hardly any batch has some."""
     by_length: float
@@ -61,15 +76,30 @@ def beyond_answers(chart: Chart) -> BeyondAnswers | None:
     if len(by_length) >= _MIN_READINGS:
         mean = statistics.fmean(by_length)
         correlation = math.copysign(max(0.0, abs(mean) - _ERRORS * _error(by_length)), mean)
-    return BeyondAnswers(least / between, noise, correlation, lasts)
+    return BeyondAnswers(
+        least / between, statistics.fmean(same) / between, noise, correlation, lasts
+    )
+
+
+def severity_beyond_answers(chart: Chart, found: BeyondAnswers) -> Severity:
+    """A warning if the outcome is flat after `MIN_FLAT` readings.
+
+    If the share is at least `_ALMOST_ALL`, a flat outcome is enough at any time.
+    """
+    outcomes = [chart.series(name) for name in OUTCOMES]
+    is_early = max(outcome.readings for outcome in outcomes) < MIN_FLAT
+    may_rise = is_early or any(outcome.trend >= _MIN_TREND for outcome in outcomes)
+    return "info" if (may_rise and found.share < _ALMOST_ALL) or outcome_rose(chart) else "warning"
 
 
 def _lasts(same: list[float], other: list[float]) -> bool:
     halves = [slice(None, len(same) // 2), slice(len(same) // 2, None)]
+    levels = [max(statistics.fmean(other[half]), 1e-12) for half in halves]
     before, after = (
-        statistics.fmean(same[half]) / max(statistics.fmean(other[half]), 1e-12) for half in halves
+        statistics.fmean(same[half]) / level for half, level in zip(halves, levels, strict=True)
     )
-    return after >= _LASTING * before
+    errors = (_error(same[half]) / level for half, level in zip(halves, levels, strict=True))
+    return after >= max(_LASTING * before, before - _FALLING * math.hypot(*errors))
 
 
 def _finite(series: Series) -> list[float]:

@@ -9,6 +9,9 @@ from grpodoctor.runs.chart import MOST_LAYOUTS, Chart
 
 PREFIX, MEAN, STD = "reward/component/", "/mean", "/std"
 
+_EQUAL_MEANS = 1e-3
+"""Difference of accuracy and reward up to which the reward is 1 for success and 0 otherwise."""
+
 MOST_NAMED = 4
 """Components cited as evidence."""
 
@@ -26,6 +29,14 @@ def component_means_among(fresh: frozenset[str]) -> tuple[str, ...]:
     """The same for a set of metrics, which is the same object at most steps of a run."""
     names = (name for name in fresh if name.startswith(PREFIX) and name.endswith(MEAN))
     return tuple(sorted(names))
+
+
+def is_sum(chart: Chart) -> bool:
+    """Whether the reward has several components, or differs from the share of correct responses."""
+    if len(component_means_among(chart.fresh)) > 1:
+        return True
+    reward, accuracy = chart.series("reward/mean"), chart.series("accuracy/train")
+    return len(reward) > 0 < len(accuracy) and abs(accuracy.last - reward.last) > _EQUAL_MEANS
 
 
 def component_name(metric: str) -> str:
