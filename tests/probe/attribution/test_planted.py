@@ -276,6 +276,16 @@ def test_quantised_weights(at: Directories, asked: Investigate, scheme: str) -> 
     assert any(each.startswith("MLP:") for each in named.details)
 
 
+def test_tokens_of_quantised_weights_follow_no_processor(
+    at: Directories, asked: Investigate
+) -> None:
+    """They are drawn from the quantized weights, not from those that close the gap."""
+    half = {"dtype": "bfloat16"}
+    sampler = plain(at.dense, quantise="int4", **half)
+    _, found = asked(sampler, plain(at.dense, **half), sampling={"max_tokens": 96})
+    assert only(found, "quantisation").confidence == "proven"
+
+
 @pytest.mark.slow
 def test_another_attention_kernel(at: Directories, asked: Investigate) -> None:
     half = {"dtype": "bfloat16"}

@@ -27,6 +27,7 @@ _EXPLAIN = {
     *("temperature", "truncation", "raw-logprobs", "prompt-ids"),
     *("stale-weights", "partial-sync", "model-config", "adapter"),
     *("structured-output", "speculative-decoding"),
+    *("quantisation", "kv-cache"),
 }
 """Causes that change the distribution that tokens are drawn from."""
 
