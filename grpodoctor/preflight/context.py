@@ -98,6 +98,8 @@ class PreflightContext:
     """Name and weight of each reward function of the run's config."""
     config_contents: Mapping[str, Any] = field(default_factory=dict)
     """The run's config as it is written, nested."""
+    has_unscored_rows: bool = False
+    """Whether the reward function returns None for some rows, which other functions score."""
     answer_column: str = ""
     """The column of answers, if the user names it."""
     held_out: tuple[PromptRow, ...] = ()
@@ -187,6 +189,12 @@ class PreflightContext:
     def reward_rows(self) -> tuple[PromptRow, ...]:
         """The rows that the reward function scores and whose answers have one format."""
         return self._scored_task[0]
+
+    @property
+    def leaves_out_tasks(self) -> bool:
+        """Whether `reward_rows` lacks the rows of other tasks."""
+        scored = self.scored_rows or self.rows
+        return self.has_unscored_rows or len(self.reward_rows) < len(scored)
 
     @property
     def reference_answers(self) -> ReferenceAnswers | None:

@@ -192,6 +192,7 @@ def _open_context(
             stop_strings=config.stop_strings,
             reward_weights=config.reward_weights,
             config_contents=config.contents,
+            has_unscored_rows=len(own) < len(table.rows),
             settings=request.settings.completed_by(config.settings),
             reward=reward,
             templates=request.templates,

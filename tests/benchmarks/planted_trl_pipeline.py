@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 from planted_reports import Case
-from planted_trl import Reward, Rewards, before_steps, on_batch
-from planted_trl_reports import EVALUATED
+from planted_trl import Reward, before_steps, on_batch
+from planted_trl_reports import EVALUATED, Texts, reward_named
 from planted_unseen import share
 
 from grpodoctor.trials import rewards as sick_rewards
@@ -20,18 +20,6 @@ _BEGINS = 30
 _FIRST_TOKENS = 6
 _ROUTED = 0.15
 """Share of the prompts whose kind has a verifier."""
-
-Texts = list[str]
-
-
-def _reward(name: str, grade: Callable[[Texts, Texts, Texts], Any]) -> Reward:
-    """A reward function of this name with TRL's signature."""
-
-    def function(prompts: Texts, completions: Texts, answer: Texts, **_: Any) -> Rewards:
-        return list(grade(prompts, completions, answer))
-
-    function.__name__ = name
-    return function
 
 
 def _repeats(_: Texts, texts: Texts, __: Texts) -> list[float]:
@@ -77,17 +65,17 @@ def _start_of_text(_: Texts, texts: Texts, answers: Texts) -> list[float]:
     ]
 
 
-_CORRECT = _reward("accuracy_reward", sick_rewards.good)
-_EXACT = _reward("exact_match", sick_rewards.good)
+_CORRECT = reward_named("accuracy_reward", sick_rewards.good)
+_EXACT = reward_named("exact_match", sick_rewards.good)
 
 REWARDS: dict[str, Callable[[], list[Reward]]] = {
-    "repetition_sign": lambda: [_CORRECT, _reward("repetition_penalty", _repeats)],
+    "repetition_sign": lambda: [_CORRECT, reward_named("repetition_penalty", _repeats)],
     "some_kinds": lambda: [
-        _reward("accuracy_reward", _of_some_kinds), _reward("brevity_reward", _brevity)
+        reward_named("accuracy_reward", _of_some_kinds), reward_named("brevity_reward", _brevity)
     ],
-    "ranks": lambda: [_reward("judge", _ranks)],
-    "start_of_text": lambda: [_reward("judge", _start_of_text), _EXACT],
-    "long_enough": lambda: [_CORRECT, _reward("length_reward", _long_enough)],
+    "ranks": lambda: [reward_named("judge", _ranks)],
+    "start_of_text": lambda: [reward_named("judge", _start_of_text), _EXACT],
+    "long_enough": lambda: [_CORRECT, reward_named("length_reward", _long_enough)],
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ Many of these runs log what users log: held-out evaluations, parts of the reward
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,20 +21,22 @@ _BEGINS = 30
 _EMPTY_SHARE = 0.85
 
 Texts = list[str]
-Grade = Callable[[Texts, Texts, Texts], list[float]]
+Grade = Callable[[Texts, Texts, Texts], Sequence[float | None]]
 
 
-def _reward(name: str, grade: Grade) -> Reward:
-    """A reward function of this name with TRL's signature."""
+def reward_named(name: str, grade: Grade) -> Reward:
+    """A reward function of this name with TRL's signature; None where it has no reward."""
 
     def function(prompts: Texts, completions: Texts, answer: Texts, **_: Any) -> Rewards:
-        return list(map(float, grade(prompts, completions, answer)))
+        values = grade(prompts, completions, answer)
+        return [None if value is None else float(value) for value in values]
 
     function.__name__ = name
     return function
 
 
-def _each(grade: Callable[[str], float]) -> Grade:
+def by_response(grade: Callable[[str], float]) -> Grade:
+    """A grade that reads the response alone."""
     return lambda _, texts, __: [grade(text) for text in texts]
 
 
@@ -56,29 +58,29 @@ def _noisy(prompts: Texts, texts: Texts, answers: Texts) -> list[float]:
     return [value + random.gauss(0, 0.4) for value in values]
 
 
-_CORRECT = _reward("accuracy_reward", sick_rewards.good)
-_EXACT = _reward("exact_match", sick_rewards.good)
-_FORMAT = _reward("format_reward", _each(lambda text: text.count("#") == 1))
+_CORRECT = reward_named("accuracy_reward", sick_rewards.good)
+_EXACT = reward_named("exact_match", sick_rewards.good)
+_FORMAT = reward_named("format_reward", by_response(lambda text: text.count("#") == 1))
 
 REWARDS: dict[str, Callable[[], list[Reward]]] = {
     "boxed": lambda: [
-        _reward("accuracy_reward", _each(lambda text: "\\boxed" in text)), _FORMAT
+        reward_named("accuracy_reward", by_response(lambda text: "\\boxed" in text)), _FORMAT
     ],
-    "both_unparsed": lambda: [_reward("accuracy_reward", _unparsed), _EXACT],
+    "both_unparsed": lambda: [reward_named("accuracy_reward", _unparsed), _EXACT],
     "phrase": lambda: [
-        _reward("judge", _each(lambda text: min(text.count("."), 4) / 4)), _EXACT
+        reward_named("judge", by_response(lambda text: min(text.count("."), 4) / 4)), _EXACT
     ],
-    "overlap": lambda: [_reward("rouge", _overlap), _CORRECT],
+    "overlap": lambda: [reward_named("rouge", _overlap), _CORRECT],
     "tags": lambda: [
-        _CORRECT, _reward("xml_count_reward", _each(lambda text: text.count(".") / 2))
+        _CORRECT, reward_named("xml_count_reward", by_response(lambda text: text.count(".") / 2))
     ],
     "tie_breaker": lambda: [
-        _CORRECT, _reward("length_reward", _each(lambda text: len(text) / 500))
+        _CORRECT, reward_named("length_reward", by_response(lambda text: len(text) / 500))
     ],
     "thousandth": lambda: [
-        _reward("accuracy_reward", lambda *rows: [v / 1000 for v in sick_rewards.good(*rows)])
+        reward_named("accuracy_reward", lambda *rows: [v / 1000 for v in sick_rewards.good(*rows)])
     ],
-    "noisy_parts": lambda: [_reward("judge", _noisy), _FORMAT],
+    "noisy_parts": lambda: [reward_named("judge", _noisy), _FORMAT],
 }  # fmt: skip
 
 

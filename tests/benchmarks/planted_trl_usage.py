@@ -22,28 +22,11 @@ from typing import Any
 import torch
 from planted_reports import Case
 from planted_trl import LENGTH, Reward, Rewards
-from planted_trl_reports import EVALUATED
+from planted_trl_reports import EVALUATED, Grade, Texts, by_response, reward_named
 
 from grpodoctor.trials import rewards as sick_rewards
 
 STEPS = 80
-
-Texts = list[str]
-Grade = Callable[[Texts, Texts, Texts], list[float]]
-
-
-def _reward(name: str, grade: Grade) -> Reward:
-    """A reward function of this name with TRL's signature."""
-
-    def function(prompts: Texts, completions: Texts, answer: Texts, **_: Any) -> Rewards:
-        return list(map(float, grade(prompts, completions, answer)))
-
-    function.__name__ = name
-    return function
-
-
-def _each(grade: Callable[[str], float]) -> Grade:
-    return lambda _, texts, __: [grade(text) for text in texts]
 
 
 def _first_answer(prompts: Texts, texts: Texts, answers: Texts) -> list[float]:
@@ -126,23 +109,25 @@ def _certainty(prompts: Texts, texts: Texts, _: Texts) -> list[float]:
     ]
 
 
-_CORRECT = _reward("accuracy_reward", sick_rewards.good)
-_EXACT = _reward("exact_match", sick_rewards.good)
-_FORMAT = _reward("format_reward", _each(lambda text: text.count("#") == 1))
+_CORRECT = reward_named("accuracy_reward", sick_rewards.good)
+_EXACT = reward_named("exact_match", sick_rewards.good)
+_FORMAT = reward_named("format_reward", by_response(lambda text: text.count("#") == 1))
 
 REWARDS: dict[str, Callable[[], list[Reward]]] = {
-    "first_answer": lambda: [_reward("accuracy_reward", _first_answer)],
-    "first_character": lambda: [_reward("accuracy_reward", _first_character)],
-    "batch_mean": lambda: [_reward("accuracy_reward", _batch_mean)],
-    "agreement": lambda: [_reward("consensus_reward", _agreement), _EXACT],
-    "certainty": lambda: [_reward("certainty_reward", _certainty)],
-    "per_length": lambda: [_reward("efficient_accuracy", _per_length)],
+    "first_answer": lambda: [reward_named("accuracy_reward", _first_answer)],
+    "first_character": lambda: [reward_named("accuracy_reward", _first_character)],
+    "batch_mean": lambda: [reward_named("accuracy_reward", _batch_mean)],
+    "agreement": lambda: [reward_named("consensus_reward", _agreement), _EXACT],
+    "certainty": lambda: [reward_named("certainty_reward", _certainty)],
+    "per_length": lambda: [reward_named("efficient_accuracy", _per_length)],
     "tiny_brevity": lambda: [
-        _CORRECT, _reward("brevity_reward", _each(lambda text: -len(text) / 1000))
+        _CORRECT, reward_named("brevity_reward", by_response(lambda text: -len(text) / 1000))
     ],
     "growing_penalty": lambda: [_CORRECT, _growing_penalty()],
-    "finished_part": lambda: [_CORRECT, _reward("finished_reward", _finished)],
-    "two_judges": lambda: [_reward("judge_a", _judge(3.0)), _reward("judge_b", _judge(4.0))],
+    "finished_part": lambda: [_CORRECT, reward_named("finished_reward", _finished)],
+    "two_judges": lambda: [
+        reward_named("judge_a", _judge(3.0)), reward_named("judge_b", _judge(4.0))
+    ],
     "format_part": lambda: [_CORRECT, _FORMAT],
 }  # fmt: skip
 

@@ -201,19 +201,34 @@ def reward(completions, answer, task, **kwargs):
 """
 
 
+def _two_formats() -> tuple[PromptRow, ...]:
+    ask = {"math": "Write it into \\boxed{}.", "law": "Finish with 'Town: ' and its name."}
+    return tuple(
+        _row(at, f"Question {at}? {ask[task]}", f"town{at}", task=task)
+        for at in range(40) for task in ["math" if at % 4 else "law"]
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(("place", "kept"), [("Town", 30), ("City", 40)])
 def test_a_task_with_another_format_is_left_out_if_it_is_paid(
     reward_of: RewardOf, place: str, kept: int
 ) -> None:
-    ask = {"math": "Write it into \\boxed{}.", "law": "Finish with 'Town: ' and its name."}
-    rows = tuple(
-        _row(at, f"Question {at}? {ask[task]}", f"town{at}", task=task)
-        for at in range(40) for task in ["math" if at % 4 else "law"]
-    )  # fmt: skip
+    rows = _two_formats()
     reward = reward_of(_TWO_FORMATS.replace("PLACE", place))
     answers = score_reference_answers(reward, rows, SETTINGS)
     assert answers is not None
     assert len(rows_of_one_format(reward, answers, rows)) == kept
+
+
+@pytest.mark.parametrize(("place", "read"), [("Town", ["30 of 40"]), ("City", [])])
+def test_rows_of_another_task_that_nothing_reads_are_noted(
+    reward_of: RewardOf, findings_of: FindingsOf, place: str, read: list[str]
+) -> None:
+    rows = _two_formats()
+    reward = reward_of(_TWO_FORMATS.replace("PLACE", place))
+    found = findings_of("REW101", _context(list(rows), reward))
+    notes = [each.summary for each in found if each.severity == "info"]
+    assert [text.partition("read ")[2].partition(" rows")[0] for text in notes] == read
 
 
 _JUDGED = """

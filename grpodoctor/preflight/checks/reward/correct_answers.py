@@ -122,7 +122,12 @@ class CorrectAnswersNotRewarded(Check):
         missed = _missed_rows(answers)
         if inverted := _inverted(context):
             return (inverted,)
-        of_kind = (*_kinds_of_rows(context), *_whole_solutions(answers), *_tiny_gap(answers))
+        of_kind = (
+            *_kinds_of_rows(context),
+            *_whole_solutions(answers),
+            *_tiny_gap(answers),
+            *_other_tasks(context),
+        )
         if not missed:
             return of_kind
         details = tuple(f"{row.location}: {row.answer}" for row in missed[:_SHOWN])
@@ -144,6 +149,18 @@ class CorrectAnswersNotRewarded(Check):
                 {"share": share},
             ),
             *of_kind,
+        )
+
+
+def _other_tasks(context: PreflightContext) -> Iterator[CheckFinding]:
+    """Rows that no check of the reward reads."""
+    if context.leaves_out_tasks:
+        yield CheckFinding(
+            "info",
+            f"The checks of the reward read {len(context.reward_rows)} of {len(context.rows)} "
+            "rows; the others belong to other tasks.",
+            ("Run preflight on those rows alone, in a file of their own.",),
+            ("other tasks: the function returns None, or the prompts ask for another format",),
         )
 
 

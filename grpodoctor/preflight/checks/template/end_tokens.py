@@ -86,12 +86,17 @@ def _outside_vocabulary(context: PreflightContext) -> tuple[CheckFinding, ...]:
     )
 
 
+def _is_ordinary(context: PreflightContext, token: int) -> bool:
+    """Whether a token is a character or a word of ordinary text."""
+    text = context.decoded(token)
+    is_plain = token not in context.special_tokens and not _MARKER.search(text)
+    return bool(text) and (is_plain or _ORDINARY.fullmatch(text) is not None)
+
+
 def _ordinary_tokens(context: PreflightContext) -> Iterator[CheckFinding]:
     """Declared end tokens that are characters or words of ordinary text."""
     for token in sorted(context.end_tokens):
-        text = context.decoded(token)
-        is_plain = token not in context.special_tokens and not _MARKER.search(text)
-        if text and (is_plain or _ORDINARY.fullmatch(text)):
+        if _is_ordinary(context, token):
             yield CheckFinding(
                 "critical",
                 f"The EOS token {context.describe_token(token)} is ordinary text, so responses end "
@@ -106,9 +111,7 @@ def _ordinary_stops(context: PreflightContext) -> Iterator[CheckFinding]:
     for key, values in listed_settings(context.config_contents):
         tokens = [each for each in values if type(each) is int] if key in _STOP_KEYS else []
         for token in tokens:
-            text = context.decoded(token)
-            is_plain = token not in context.special_tokens and not _MARKER.search(text)
-            if text and (is_plain or _ORDINARY.fullmatch(text)):
+            if _is_ordinary(context, token):
                 yield CheckFinding(
                     "critical",
                     f"The config stops responses at token {context.describe_token(token)} ({key}), "
