@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import planted_faults
 import planted_field
+import planted_ordinary
 import planted_pipeline
 import planted_reports
 import planted_truth
@@ -227,6 +228,8 @@ def train_bundled(plant: Plant, seed: int, run_dir: Path) -> None:
 
 def _fault(name: str) -> Callable[[Any], None]:
     """The function that injects a cause; those of `planted_unseen` share names with others."""
+    if name.startswith(planted_ordinary.PREFIX):
+        return planted_ordinary.FAULTS[name.removeprefix(planted_ordinary.PREFIX)]
     if name.startswith(planted_pipeline.PREFIX):
         return planted_pipeline.FAULTS[name.removeprefix(planted_pipeline.PREFIX)]
     if name.startswith(planted_reports.PREFIX):
@@ -275,7 +278,7 @@ def plants() -> dict[str, tuple[Any, Plant]]:
         f"bundled/{name}": (train_bundled, plant) for name, plant in BUNDLED.items()
     }
     trl = {f"trl/{name}": (train_trl, Plant(*row)) for name, row in planted_trl.PLANTS.items()}
-    return runs | trl | _unseen() | _field() | _reports() | _pipeline() | _usage()
+    return runs | trl | _unseen() | _field() | _reports() | _pipeline() | _usage() | _ordinary()
 
 
 def _unseen() -> dict[str, tuple[Any, Plant]]:
@@ -328,6 +331,13 @@ def _usage() -> dict[str, tuple[Any, Plant]]:
     import planted_trl_usage
 
     return _halves("usage", None, planted_trl_usage)
+
+
+def _ordinary() -> dict[str, tuple[Any, Plant]]:
+    """The seventh set in two halves."""
+    import planted_trl_ordinary
+
+    return _halves("ordinary", planted_ordinary, planted_trl_ordinary)
 
 
 def _halves(name: str, bundled: Any, trl: Any) -> dict[str, tuple[Any, Plant]]:

@@ -112,6 +112,7 @@ def train(settings: Sequence[str], fault: str | None, seed: int, steps: int, run
     chosen = dict(text.split("=", 1) for text in settings)
     task_settings = {key: chosen.pop(key) for key in [k for k in chosen if k.startswith("task.")]}
     import planted_trl_field
+    import planted_trl_ordinary
     import planted_trl_pipeline
     import planted_trl_reports
     import planted_trl_unseen
@@ -120,7 +121,7 @@ def train(settings: Sequence[str], fault: str | None, seed: int, steps: int, run
     reward, peft = chosen.pop("reward", "good"), chosen.pop("peft", None)
     later = (
         planted_trl_unseen, planted_trl_field, planted_trl_reports, planted_trl_pipeline,
-        planted_trl_usage,
+        planted_trl_usage, planted_trl_ordinary,
     )  # fmt: skip
     faults, functions = dict(FAULTS), dict(REWARDS)
     for module in later:
