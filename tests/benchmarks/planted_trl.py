@@ -26,6 +26,9 @@ Reward = Callable[..., Rewards]
 
 BATCH, GROUP, LENGTH, PROMPTS, HELDOUT = 64, 8, 24, 512, 32
 
+_NAN_WEIGHTS = "probability tensor contains"
+"""Part of the error with which a run ends whose weights are NaN."""
+
 _BASE: Mapping[str, Any] = {
     "per_device_train_batch_size": BATCH,
     "num_generations": GROUP,
@@ -137,8 +140,14 @@ def train(settings: Sequence[str], fault: str | None, seed: int, steps: int, run
         trainer = _trainer(model, rows, heldout, rewards, arguments, seed, steps, run_dir)
         if fault:
             faults[fault](trainer)
-        trainer.train()
-        _write_truth(trainer, task_settings, run_dir)
+        try:
+            trainer.train()
+        except RuntimeError as error:
+            if _NAN_WEIGHTS not in str(error):
+                raise
+            planted_truth.write(run_dir, 0.0)  # its log ends here, as that of the user does
+        else:
+            _write_truth(trainer, task_settings, run_dir)
     trainer.state.save_to_json(str(run_dir / "trainer_state.json"))
     config = run_dir.with_name(f"config-{run_dir.name.rpartition('-')[2]}.json")
     config.write_text(json.dumps(trainer.args.to_dict(), default=str), encoding="utf-8")
