@@ -38,6 +38,21 @@ def test_clips_that_leave_the_entropy_as_it_was_are_wrong_old_logprobs(
     assert clipping(0.25, reward, ramp(0.05, 0.01, 6)).findings("MIS002") == []
 
 
+@pytest.mark.parametrize(("kl", "is_named"), [(0.02, True), (ramp(0.02, 1.2, 60), False)])
+def test_a_distance_that_every_step_adds_to_is_no_sign_of_wrong_logprobs(
+    kl: Curve, is_named: bool
+) -> None:
+    """Many updates per batch: the first step has moved the policy as far as each later one."""
+    curves: dict[str, Curve] = {
+        CLIPPED: noisy(ramp(0.2, 0.06, 60), 0.004, 1),
+        ENTROPY: noisy(ramp(0.9, 0.3, 60), 0.004, 2),
+        "kl/reference/k3": kl,
+        REWARD: noisy(0.4, 0.02, 3),
+    }
+    found = [each.summary for each in run(curves, 80).findings("MIS002")]
+    assert any("clipped from the start" in text for text in found) == is_named
+
+
 def test_clips_that_are_logged_after_the_first_updates_say_nothing_of_them() -> None:
     late = noisy(0.05, 0.002, 1)
     patient = clipping(0.25, 0.4, lambda step: late(step) if step >= 40 else None)  # type: ignore[operator]

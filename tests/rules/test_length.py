@@ -270,3 +270,16 @@ def test_the_share_of_few_responses_is_their_mean() -> None:
     patient = run({CUT: lambda step: shares[step % 10], ALL: 120.0}, count=120)
     assert {each.severity for each in patient.findings("LEN002")} == {"warning"}
     assert patient.findings("LEN002")[-1].summary.startswith("70% of responses")
+
+
+@pytest.mark.parametrize(("mean", "severity"), [(460.0, "warning"), (330.0, "info")])
+def test_a_limit_that_leaves_no_response_any_room_is_a_warning(mean: float, severity: str) -> None:
+    """The share falls and the reward rises, since the policy answers within the limit."""
+    curves: dict[str, Curve] = {
+        CUT: noisy(ramp(0.49, 0.34, 90), 0.02, 1),
+        ALL: noisy(mean, 3, 2),
+        "length/max": 500.0,
+        "reward/mean": noisy(ramp(0.1, 0.3, 90), 0.02, 3),
+        "accuracy/train": noisy(ramp(0.1, 0.3, 90), 0.02, 3),
+    }
+    assert run(curves).finding("LEN002").severity == severity

@@ -180,6 +180,17 @@ def test_growth_is_found_against_the_own_start() -> None:
     assert good.findings("MIS004") == []
 
 
+@pytest.mark.parametrize("turns", [1.0, 3.0])
+def test_a_level_mismatch_in_an_agentic_run_names_the_loss_mask(turns: float) -> None:
+    curves: dict[str, Curve] = {
+        MEAN: noisy(ramp(0.005, 0.04, 60, begin=10), 0.001, 1),
+        "environment/turns_mean": turns,
+    }
+    finding = run(curves, without=("optimizer/environment_token_rate",), count=90).finding("MIS001")
+    assert ("the loss includes tool output" in finding.summary) == (turns > 1)
+    assert ("mask-environment-tokens" in finding.remedies) == (turns > 1)
+
+
 def test_growth_in_an_agentic_run_names_the_loss_mask() -> None:
     kl, without = "mismatch/kl_k3", (MEAN, "mismatch/logprob_diff_mean")
     growing: dict[str, Curve] = {kl: noisy(ramp(0.010, 0.031, 60, begin=10), 0.0005, 1)}

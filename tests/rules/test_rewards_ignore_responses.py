@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -211,6 +212,10 @@ SAME, OTHER_ANSWERS = "groups/same_answer_variance", "groups/other_answer_varian
 PAIRS_BY_LENGTH = "groups/same_answer_length_correlation"
 
 
+VERDICT: Curve = lambda step: math.sqrt(FLAT(step) * (1 - FLAT(step)))  # type: ignore[operator]  # noqa: E731
+"""Standard deviation of rewards of 0 and 1 with the mean of FLAT."""
+
+
 def beyond(same: Curve, equal: Curve = 0.0, by_length: Curve = 0.0) -> dict[str, Curve]:
     return {
         SAME: noisy(same, 0.02, 2),
@@ -222,7 +227,7 @@ def beyond(same: Curve, equal: Curve = 0.0, by_length: Curve = 0.0) -> dict[str,
 
 
 def test_rewards_that_differ_between_responses_with_the_same_answer_are_a_warning() -> None:
-    finding = run(beyond(0.12)).finding("REW021")
+    finding = run({**beyond(0.12), "reward/std": VERDICT}).finding("REW021")
     assert finding.severity == "warning"
     assert "Responses with the same answer differ in reward" in finding.summary
     assert run(beyond(0.12), RISING).finding("REW021").severity == "info"
@@ -245,8 +250,18 @@ def test_success_that_does_not_follow_the_answer_rises_in_vain() -> None:
     assert run(gate, share).finding("REW021").severity == "info"
 
 
+@pytest.mark.parametrize("deviation", [None, 0.3, 0.6])
+def test_a_flat_reward_of_more_than_two_values_is_no_proof(deviation: float | None) -> None:
+    """Parts for a format, a tool call or a reward model's taste, in a run that does not learn."""
+    curves: dict[str, Curve] = {} if deviation is None else {"reward/std": deviation}
+    assert run({**beyond(0.12), **curves}).finding("REW021").severity == "info"
+
+
 def test_pay_for_the_length_of_responses_with_the_same_answer_is_named_so() -> None:
-    curves = {**beyond(0.12, by_length=-0.8), "length/mean": noisy(300, 10, 4)}
+    shorter = noisy(ramp(300, 200, 60), 10, 4)
+    curves = {**beyond(0.12, by_length=-0.8), "length/mean": shorter}
+    for level in (noisy(300, 10, 4), noisy(ramp(300, 400, 60), 10, 4)):  # not learned, so no cause
+        assert run({**curves, "length/mean": level}).finding("REW013").severity == "info"
     patient = run(curves)
     finding = patient.finding("REW013")
     assert (finding.severity, finding.onset_step) == ("warning", 0)

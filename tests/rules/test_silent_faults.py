@@ -181,6 +181,7 @@ def test_restricted_sampling_and_unknown_probabilities_are_not_judged() -> None:
 
 GREEDY: dict[str, Curve] = {
     COPIES: 0.875, "groups/size": 8, "entropy/mean": 0.35, "length/mean": 400, "length/max": 900,
+    "groups/zero_variance_rate": 1.0,
 }  # fmt: skip
 
 
@@ -194,6 +195,13 @@ def test_groups_of_one_response_contradict_the_entropy() -> None:
 @pytest.mark.parametrize("change", [{COPIES: 0.75}, {"entropy/mean": 0.001}, {"groups/size": 10}])
 def test_groups_with_two_responses_and_certain_policies_are_quiet(change: dict[str, Curve]) -> None:
     assert run(GREEDY | change).findings("DAT006") == []
+
+
+@pytest.mark.parametrize(("flat", "is_named"), [(1.0, True), (0.3, False)])
+def test_a_dump_whose_rows_are_doubled_is_no_greedy_sampler(flat: float, is_named: bool) -> None:
+    """Groups of copies in the dump, and groups that vary in the log."""
+    found = run(GREEDY | {"groups/zero_variance_rate": flat}).findings("DAT006")
+    assert bool(found) == is_named
 
 
 RETURNED, BY_CHANCE = "groups/returned_rate", "groups/returned_by_chance"
@@ -386,3 +394,29 @@ def test_a_batch_of_few_responses_has_copies_by_chance(seed: int) -> None:
     assert Patient(records).findings("DAT006") == []
     doubled = [StepRecord(step, {COPIES: Rate(3, 4), CHANCE: Mean.of([0.1])}) for step in range(20)]
     assert Patient(doubled).finding("DAT006").severity == "warning"
+
+
+SHORTEST, LONGEST, EQUAL_REWARDS = "length/min", "length/max", "groups/zero_variance_rate"
+
+
+def padded(step: int) -> float:
+    return 14.0 + step * 7 % 9
+
+
+@pytest.mark.parametrize(
+    ("change", "is_named"),
+    [
+        ({}, True),
+        ({SHORTEST: 3.0}, False),
+        ({SHORTEST: 24.0, LONGEST: 24.0}, False),
+        ({EQUAL_REWARDS: 1.0}, False),
+    ],
+)
+def test_batches_whose_responses_have_one_length_count_padding(
+    change: dict[str, Curve], is_named: bool
+) -> None:
+    """Not responses at the limit, of a fixed form, or copies of one response."""
+    curves: dict[str, Curve] = {SHORTEST: padded, LONGEST: padded, EQUAL_REWARDS: 0.2}
+    without = ("optimizer/environment_token_rate",)
+    found = run(curves | change, without=without).findings("DAT001")
+    assert [each.severity for each in found] == ["warning"] * is_named

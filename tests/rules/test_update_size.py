@@ -250,7 +250,18 @@ def test_a_rate_that_no_recipe_uses_in_a_run_without_a_rise() -> None:
     assert run({RATE: 5e-3, REWARD: RISING}, 60).findings("OPT006") == []
     assert run({RATE: 5e-4, REWARD: noisy(0.1, 0.02, 1)}, 40).findings("OPT006") == []
     assert run({RATE: 5e-3, REWARD: noisy(0.8, 0.05, 1)}, 40).findings("OPT006") == []
-    assert run({RATE: 5e-3, REWARD: noisy(8, 0.5, 1)}, 40).finding("OPT006")  # of another scale
+    assert run({RATE: 5e-3, REWARD: noisy(8, 0.5, 1)}, 80).finding("OPT006")  # of another scale
+
+
+def test_a_rate_that_no_recipe_uses_did_no_harm_in_twenty_noisy_readings() -> None:
+    """An adapter at .003, whose rise shows after thirty readings of 64 responses."""
+    slow = noisy(ramp(0.42, 0.68, 40), 0.09, 3)
+    for readings in (22, 30, 40):
+        assert run({RATE: 3e-3, REWARD: slow}, readings).findings("OPT006") == []
+    ruined = noisy(0.15, 0.05, 3)
+    assert run({RATE: 3e-3, REWARD: ruined}, 30).finding("OPT006").severity == "warning"
+    flat = noisy(0.4, 0.05, 3)
+    assert run({RATE: 3e-3, REWARD: flat}, 80).finding("OPT006").severity == "warning"
 
 
 def test_large_steps_of_a_run_that_stalled() -> None:

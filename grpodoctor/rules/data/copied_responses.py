@@ -9,7 +9,12 @@ from itertools import takewhile
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite, cite_all
-from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, RECENT, current_metric
+from grpodoctor.rules.shared.run_health import (
+    ENTROPY_METRICS,
+    RECENT,
+    current_metric,
+    zero_variance_metric,
+)
 from grpodoctor.rules.shared.whole_group_copies import chance_of_whole_groups, copies_whole_groups
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
@@ -70,6 +75,8 @@ class CopiedResponses(Rule):
         Top-p, top-k or a lower temperature in the sampler make duplicates more likely than the
         log-probabilities tell. The rule does not look where such a setting is known, or where the
         samples are sharper than the learner (MIS003), unless all responses of each group are equal.
+        A dump that has each row twice shows copies that were not trained on: where groups vary in
+        the log, entropy alone is no proof.
         A replay buffer returns responses of earlier steps on purpose.
 
     References:
@@ -109,6 +116,9 @@ class CopiedResponses(Rule):
     """Bound of the chance of copies in all groups, for the policy that makes them most likely. A
     policy whose entropy is spread over its tokens has a far smaller one."""
 
+    least_equal: float = 0.9
+    """Share of groups with equal rewards that the log has at least if all are copies. Where it is
+    lower, the rows of the dump are doubled, or the judge is noisy (REW021)."""
     min_batches: int = 10
     """Batches with repeated prompts."""
 
@@ -176,6 +186,9 @@ class CopiedResponses(Rule):
         """Groups of copies that the entropy of the policy excludes."""
         if not chance_of_whole_groups(chart) <= self.max_chance:
             return None
+        flat = zero_variance_metric(chart)
+        if flat is not None and chart.series(flat).level(WINDOW) < self.least_equal:
+            return None  # groups vary in the log, so the dump has its rows several times
         entropy = current_metric(chart, ENTROPY_METRICS)
         text = (
             "Each group is copies of one response, at an entropy of "

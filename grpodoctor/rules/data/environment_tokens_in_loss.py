@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.run_health import RECENT, zero_variance_metric
 from grpodoctor.rules.shared.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
@@ -13,6 +13,7 @@ from grpodoctor.vocabulary.conditions import Condition
 
 _FOREIGN = "optimizer/environment_token_rate"
 _IN_LOSS, _TURNS = "optimizer/response_in_loss_rate", "environment/turns_mean"
+_SHORTEST, _LONGEST = "length/min", "length/max"
 
 
 class EnvironmentTokensInLoss(Rule):
@@ -21,6 +22,10 @@ class EnvironmentTokensInLoss(Rule):
     What it sees:
         Loss tokens outside the generated ones: results of tools, observations of the environment,
         the prompt, or padding.
+
+        Also responses that all have the same length within a batch, and another one in the next
+        batch, although their rewards differ. Sampled responses do not agree on a length that is
+        not the limit, so the lengths count padding.
 
     Why it matters:
         Their gradient teaches the policy to write what tools return, so it begins to invent tool
@@ -31,6 +36,8 @@ class EnvironmentTokensInLoss(Rule):
         `optimizer/environment_token_rate`, which the recorder measures from the loss mask and the
         mask of generated tokens; or `optimizer/response_in_loss_rate` with
         `environment/turns_mean`: if episodes have several turns, some tokens are the environment's.
+        For padding, the shortest, the longest and the mean length of each batch, with the share of
+        zero-variance groups.
 
     Remedies:
         Mask these tokens: set the loss mask from the positions that the engine generated, not from
@@ -38,7 +45,8 @@ class EnvironmentTokensInLoss(Rule):
 
     When it is wrong:
         A demonstration that is trained on together with the samples (off-policy guidance) belongs
-        in the loss.
+        in the loss. Lengths that count padding need not be those of the loss mask; then the logged
+        lengths alone are wrong.
 
     References:
         Search-R1, arXiv 2503.09516, section 3.1 (loss masking of retrieved tokens).
@@ -48,7 +56,7 @@ class EnvironmentTokensInLoss(Rule):
     name: ClassVar[str] = "environment-tokens-in-loss"
     condition: ClassVar[Condition] = "wrong-loss-tokens"
     summary: ClassVar[str] = "The loss contains tokens that the policy did not generate."
-    inputs: ClassVar[tuple[Need, ...]] = ((_FOREIGN, _IN_LOSS),)
+    inputs: ClassVar[tuple[Need, ...]] = ((_FOREIGN, _IN_LOSS, _SHORTEST),)
     remedies: ClassVar[tuple[str, ...]] = ("mask-environment-tokens", "check-loss-mask")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.09516",)
 
@@ -59,6 +67,12 @@ class EnvironmentTokensInLoss(Rule):
     """Turns of a typical episode from which an environment has answered in between."""
     min_readings: int = 5
     """Readings in which no token is masked."""
+    min_equal: int = 20
+    """Batches in a row whose responses all have one length."""
+    other_lengths: int = 3
+    """Lengths that these batches have: a fixed answer has one, and a limit that was changed two."""
+    most_copies: float = 0.5
+    """Share of groups with equal rewards up to which responses are no copies of each other."""
     critical_share: float = 0.1
     """Share at which these tokens shape the gradient: results of tools are often longer than the
     calls."""
@@ -66,7 +80,7 @@ class EnvironmentTokensInLoss(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the share with zero."""
         if not chart.is_fresh(_FOREIGN):
-            return self._nothing_is_masked(chart)
+            return self._nothing_is_masked(chart) or self._padding_counts(chart)
         series = chart.series(_FOREIGN)
         if series.last < self.warning_share:
             return None
@@ -94,3 +108,23 @@ class EnvironmentTokensInLoss(Rule):
         first = int(series.first_step)
         evidence = (cite(chart, _IN_LOSS), cite(chart, _TURNS))
         return Sighting("critical", text, evidence, find_onset=lambda: first)
+
+    def _padding_counts(self, chart: Chart) -> Sighting | None:
+        """Batches whose responses are all as long as the longest one, with different rewards."""
+        shortest = chart.series(_SHORTEST)
+        if len(shortest) < self.min_equal or shortest.last != chart.series(_LONGEST).last:
+            return None  # the usual case
+        longest = chart.series(_LONGEST).tail(self.min_equal)
+        if shortest.tail(self.min_equal) != longest or len(set(longest)) < self.other_lengths:
+            return None
+        name = zero_variance_metric(chart)
+        # Copies of one response have one length, and equal rewards.
+        if name is None or not chart.series(name).level(2 * RECENT) < self.most_copies:
+            return None
+        text = (
+            f"All responses of a batch have one length, from {min(longest):g} to "
+            f"{max(longest):g} tokens: padding counts as generated."
+        )
+        evidence = cite_all(chart, _SHORTEST, _LONGEST, name)
+        first = shortest.steps(self.min_equal)[0]
+        return Sighting("warning", text, evidence, ("check-loss-mask",), lambda: first)

@@ -63,6 +63,9 @@ class TruncatedResponses(Rule):
         - the share is below .8, and the accuracy on the training prompts fell meanwhile: the
           prompts became too hard.
 
+        It is a warning all the same, except where the prompts are solved, if three in ten are
+        truncated and the complete ones fill 85 % of the limit on average: all of them lack room.
+
         Two other signs:
 
         - Truncated and correct responses together are more than all responses, so some truncated
@@ -163,6 +166,11 @@ class TruncatedResponses(Rule):
     tight_mean: float = 0.5
     """Mean length as a part of the limit from which it cuts ordinary responses: an even spread of
     lengths up to the limit has this mean."""
+    squeezed_share: float = 0.3
+    """Truncated share from which the complete responses are compared with the limit."""
+    squeezed_mean: float = 0.85
+    """Part of the limit that they fill on average: with an even spread of lengths it is half, and
+    with lengths that decline towards the limit less."""
     at_limit: float = 0.9
     """Share of the latest twenty batches whose longest response has one length."""
     min_rewarded_share: float = 0.02
@@ -309,6 +317,12 @@ class TruncatedResponses(Rule):
         is_of_prompts = self._is_of_prompts(chart, share)
         is_mild = is_outgrown or is_solved(chart) or is_of_prompts
         severity = "info" if is_mild else self._severity(series, share, rise)
+        filled = self._filled_by_the_others(chart, share)
+        if severity == "info" and filled is not None and not is_solved(chart):
+            severity = "warning"
+            text = text.replace(
+                " by the length limit", f"; the others fill {filled:.0%} of the limit"
+            )
         # Masking would leave hardly any response in the loss.
         remedies = ("longer-limit", "soft-overlong") if share >= self.grave_share else None
         if self._none_ended(chart, series):
@@ -319,6 +333,20 @@ class TruncatedResponses(Rule):
                 text += "the end token is missing, or the limit is far too low."
             remedies = ("check-end-token", "longer-limit")
         return Sighting(severity, text, evidence, remedies, onset, ends_severer=is_of_prompts)
+
+    def _filled_by_the_others(self, chart: Chart, share: float) -> float | None:
+        """The part of the limit that complete responses have on average, if nearly all of it.
+
+        Then the limit decides the length of all responses, and most of them lack room. A policy
+        that learned to be brief would leave some.
+        """
+        limit = self._limit(chart)
+        if limit is None or not self.squeezed_share <= share < 1:
+            return None
+        mean = chart.series("length/mean").mean(2 * RECENT) / limit
+        cut = chart.series(_TRUNCATED).mean(2 * RECENT)
+        filled = (mean - cut) / (1 - cut) if cut < 1 else 0.0
+        return filled if filled >= self.squeezed_mean else None
 
     def _is_of_prompts(self, chart: Chart, share: float) -> bool:
         """Whether the training prompts became too hard for a policy whose evaluations rise.
@@ -384,13 +412,18 @@ class TruncatedResponses(Rule):
 
         That length is the limit, and it cuts ordinary responses and not only those that loop.
         """
-        longest = chart.series("length/max").tail(2 * RECENT)
+        limit = self._limit(chart)
+        mean = chart.series("length/mean").mean(2 * RECENT)
+        return limit is not None and mean >= self.tight_mean * limit
+
+    def _limit(self, chart: Chart) -> float | None:
+        """The length of the longest response of nearly all batches."""
+        longest = chart.series(_LONGEST).tail(2 * RECENT)
         if len(longest) < 2 * RECENT:
-            return False
+            return None
         limit = max(longest)
         at_limit = sum(each == limit for each in longest)
-        mean = chart.series("length/mean").mean(2 * RECENT)
-        return at_limit >= self.at_limit * len(longest) and mean >= self.tight_mean * limit
+        return limit if limit > 0 and at_limit >= self.at_limit * len(longest) else None
 
     def _severity(self, series: Series, share: float, rise: float) -> Severity:
         if share >= self.critical_share:

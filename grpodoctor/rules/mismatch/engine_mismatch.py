@@ -17,6 +17,7 @@ from grpodoctor.rules.shared.engine_correction import (
     mismatch_remedies,
     weights_tokens,
 )
+from grpodoctor.rules.shared.environment_tokens import may_include_environment
 from grpodoctor.rules.shared.flat_outcome import is_flat
 from grpodoctor.rules.shared.mismatch_levels import ORDINARY
 from grpodoctor.rules.shared.run_health import (
@@ -96,6 +97,9 @@ class EngineMismatch(Rule):
         misaligned log-probabilities: compare the tokens that both sides score.
 
     When it is wrong:
+        Tokens of tools or an environment in the loss differ as well: the sampler has no probability
+        for them. The summary states so where such runs do not show that they are masked (DAT001).
+
         The maximum over a response grows with its length and nears 1 in healthy bf16 runs with long
         responses, so the rule only compares it with its starting value. If one engine records
         log-probabilities before temperature scaling and the other after it, this looks like a
@@ -125,6 +129,7 @@ class EngineMismatch(Rule):
         UNQUANTIZED,
         *_OF_DISTRIBUTION,
         "check-loss-mask",
+        "mask-environment-tokens",
     )
     references: ClassVar[tuple[str, ...]] = (
         "Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training",
@@ -219,6 +224,9 @@ class EngineMismatch(Rule):
             remedies = tuple(dict.fromkeys((SYNC, *remedies)))
         elif severity != "info" and not probe_text:
             about, remedies = self._since_first_step(chart, remedies)
+            if not about and may_include_environment(chart):
+                about = "; or the loss includes tool output"
+                remedies = (*remedies, "mask-environment-tokens")
             text += about
         differences = (_MEAN, f"{_MEAN}/{PROBED}", _WORST_MEAN, _MAX, _WORST_MAX)
         evidence = cite_all(chart, *differences, _WEIGHT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
+from grpodoctor.rules.shared.environment_tokens import EXCHANGES, may_include_environment
 from grpodoctor.rules.shared.mismatch_levels import (
     GROWTH_FACTOR,
     MIN_READINGS,
@@ -12,13 +13,8 @@ from grpodoctor.rules.shared.mismatch_levels import (
     ORDINARY,
     grown_mismatch,
 )
-from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
-
-_ENVIRONMENT_TOKENS = "optimizer/environment_token_rate"
-_EXCHANGES = {"environment/turns_mean": 1.5, "tools/calls_per_response": 0.1}
-"""Metrics of agentic runs, and the level from which most batches have tokens of an environment."""
 
 
 class GrowingEngineMismatch(Rule):
@@ -79,20 +75,8 @@ class GrowingEngineMismatch(Rule):
         start, now, name = grown.start, grown.now, grown.metric
         text = f"The sampler-learner mismatch grew from {start:.2g} to {now:.2g} ({name})."
         evidence = (cite(chart, name, start),)
-        if not self._may_include_environment(chart):
+        if not may_include_environment(chart):
             return Sighting("warning", text, evidence)
         text = f"{text[:-1]}; or the loss includes tool output."
         remedies = (*self.remedies, "mask-environment-tokens")
-        return Sighting("warning", text, (*evidence, *cite_all(chart, *_EXCHANGES)), remedies)
-
-    def _may_include_environment(self, chart: Chart) -> bool:
-        """Whether tools or an environment answer, and nothing shows that their tokens are masked.
-
-        The sampler gives no log-probability to such tokens, or another one than the learner.
-        """
-        if len(chart.series(_ENVIRONMENT_TOKENS)):
-            return False  # measured, see DAT001
-        return any(
-            chart.is_fresh(name) and chart.series(name).level(RECENT) >= least
-            for name, least in _EXCHANGES.items()
-        )
+        return Sighting("warning", text, (*evidence, *cite_all(chart, *EXCHANGES)), remedies)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -20,6 +22,7 @@ from grpodoctor.rules.shared.flat_outcome import is_flat
 from grpodoctor.rules.shared.mismatch_levels import HARMFUL, ORDINARY
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import BASELINE, Series
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.losses import traits_of
 
@@ -39,6 +42,9 @@ _TO_SAMPLER: Mapping[str, float] = {
 """The same to the sampler, above what ordinary engine pairs show. Experts that are routed
 otherwise give as much, so this alone is an alarm only where it does harm."""
 _FIRST: Mapping[str, float] = {**_TO_REFERENCE, **_TO_SAMPLER}
+_KL_OF_CLIPPED = 0.2 - math.log(1.2)
+"""Least divergence in nats of a token whose ratio is at the usual clip bound of 1.2. Updates that
+clip a share of the tokens move the policy by at least this share of it."""
 _OF_CLIP = ("recompute-old-logprobs", "check-loss-mask")
 
 
@@ -59,10 +65,11 @@ class ImportanceRatioNotOne(Rule):
 
         A clip fraction is judged by what else the first step shows:
 
-        - A distance to the reference, or a harmful one to the sampler: a note, or a warning if
-          accuracy or reward has not risen.
+        - A distance to the reference that later updates do not multiply, or a harmful one to the
+          sampler: a note, or a warning if accuracy or reward has not risen.
         - No such distance, but the clipped share is at least a tenth of the entropy, and the
-          entropy stays as it was: the same. Updates that large would have changed the entropy.
+          entropy stays as it was: the same. Updates that large would have changed the entropy. Not
+          where the distance to the reference grows with each step, and explains the clips.
         - Clip fractions of whole responses (GSPO) do not count.
 
     Why it matters:
@@ -141,6 +148,10 @@ class ImportanceRatioNotOne(Rule):
     per batch began at .2 and had .06 ten steps later."""
     still_clipped: float = 0.04
     """Clipped tokens per nat of entropy that are left, as groups that vary become fewer."""
+    offset_growth: float = 3.0
+    """Factor by which the KL to the reference may grow within ten steps. Log-probabilities that
+    are wrong shift it by a constant. Where the updates cause it, each step adds about as much as
+    the first one had, which is five times as much in the middle of the ten."""
     min_clip_readings: int = 20
     """Readings of the clip fraction, to compare its level with the first ones."""
     min_flat_readings: int = 50
@@ -206,6 +217,8 @@ class ImportanceRatioNotOne(Rule):
             return None
         if not 1 / self.still_factor <= first.clipped_left <= self.still_factor:
             return None  # what the updates do changes it
+        if self._updates_explain(chart, first.clipped[0]):
+            return None
         *sides, entropy = first.metrics
         clipped = sum(chart.series(name).level(2 * RECENT) for name in sides)
         nats = chart.series(entropy).level(2 * RECENT)
@@ -218,6 +231,16 @@ class ImportanceRatioNotOne(Rule):
         evidence = cite_all(chart, *first.metrics)
         severity: Severity = "warning" if self._is_flat(chart, sides[0]) else "info"
         return Sighting(severity, text, evidence, _OF_CLIP, find_onset=lambda: first.step)
+
+    def _updates_explain(self, chart: Chart, clipped: float) -> bool:
+        """Whether the first updates moved the policy far enough to clip so many tokens."""
+        least = _KL_OF_CLIPPED * clipped
+        distances = [chart.series(name) for name in _TO_REFERENCE]
+        return any(
+            series.first_step <= 1 and abs(series.head(1)[0]) >= least and self._is_drift(series)
+            for series in distances
+            if len(series)
+        )
 
     def _is_flat(self, chart: Chart, clip: str) -> bool:
         """Whether a run is long enough for a rise of its outcome, and has none."""
@@ -260,7 +283,14 @@ class ImportanceRatioNotOne(Rule):
         first = series.head(1)
         if not first or not chart.is_fresh(name) or series.first_step > 1:
             return False
+        if name in _TO_REFERENCE and self._is_drift(series):
+            return False
         return abs(first[0]) >= least and abs(series.level(2 * RECENT)) >= least / 2
+
+    def _is_drift(self, series: Series) -> bool:
+        """Whether the updates explain the first reading: the following ones are multiples of it."""
+        first, *later = map(abs, series.head(BASELINE))
+        return bool(later) and statistics.median(later) > self.offset_growth * first
 
     def _judge(self, chart: Chart) -> tuple[Severity, str]:
         clipped = sum(chart.series(name).level(3) for name in _CLIPS if chart.is_fresh(name))

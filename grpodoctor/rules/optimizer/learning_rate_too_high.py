@@ -51,7 +51,8 @@ class LearningRateTooHigh(Rule):
         several times their lowest level, and above the level of ordinary runs, while the outcome
         falls or does not rise. In a run that has stalled for sixty readings, half of that KL
         divergence is enough, without a jump. Without a KL divergence, a learning rate of 0.002 and
-        more in a run without a rise, unless it earns half of a maximum of 1. Also a learning rate
+        more in a run without a rise, if a fifth of the best outcome is lost, next to nothing is
+        earned, or sixty readings have no rise; not if it earns half of a maximum of 1. Also a rate
         that rises fivefold from one reading to the next, after which the outcome is lost, or,
         as `info`, two thirds of the entropy. And a
         burst of clipped tokens, a tenth of a batch and twenty times the usual share, after which
@@ -114,6 +115,11 @@ class LearningRateTooHigh(Rule):
     unharmed: float = 0.5
     """Mean outcome, of at most 1, at which such a rate did no harm: a policy whose weights changed
     by a tenth per step answers next to nothing. Adapters of another scale may need that rate."""
+    next_to_nothing: float = 0.25
+    """Mean outcome, of at most 1, below which a policy may be ruined: guesses among four choices
+    earn as much. The arithmetic runs with a rate ten times too high earn .12."""
+    long_run: int = 60
+    """Readings after which an outcome without a rise is harm enough, as in `has_stalled`."""
     rate_jump: float = 5.0
     """Ratio of two consecutive learning rates: a linear warm-up at most doubles the rate after its
     first step. A warm restart may have it, and is the cause if the outcome falls then."""
@@ -301,6 +307,8 @@ class LearningRateTooHigh(Rule):
             return None
         if has_improved(chart) is not False or self._still_earns(chart.series(name)):
             return None
+        if not self._did_harm(chart, chart.series(name)):
+            return None
         rise = f"the {outcome_noun(chart)} has not risen beyond noise"
         text = f"The learning rate is {highest:.2g}, and {rise}."
         onset = partial(first_step_where, rate, lambda value: value >= self.max_rate)
@@ -309,6 +317,17 @@ class LearningRateTooHigh(Rule):
     def _still_earns(self, outcome: Series) -> bool:
         """Whether an outcome in [0, 1] is so high that no update can have ruined the policy."""
         return outcome.window_max() <= 1 and outcome.mean(2 * RECENT) >= self.unharmed
+
+    def _did_harm(self, chart: Chart, outcome: Series) -> bool:
+        """Whether the policy is worse than it was, good for nothing, or long without a rise.
+
+        A rate that changes weights by a tenth ruins a policy within a few steps. One that is merely
+        slow to show a rise in twenty noisy readings is not ruined.
+        """
+        mean = outcome.mean(2 * RECENT)
+        earns_nothing = outcome.window_max() <= 1 and mean < self.next_to_nothing
+        is_lost = outcome_lost(chart) >= self.lost_share
+        return earns_nothing or is_lost or outcome.readings >= self.long_run
 
     def _by_steps(self, chart: Chart, name: str) -> Sighting | None:
         kl = chart.series(name)

@@ -46,9 +46,9 @@ class RewardsIgnoreResponses(Rule):
         five choices or fewer. Rewards that differ between responses which state the same answer of
         this kind: by a quarter of the variance between answers, beyond that of identical responses.
         It is a warning where accuracy or reward has not risen; for the same answers, only after
-        sixty readings, and if the reward is no sum: several components or another accuracy show a
-        sum. It is also one where the success of responses differs as much between
-        those with the same answer, from the start of the run to now.
+        sixty readings, and if the reward is a verdict of two values: a sum pays for other things on
+        purpose, and may be flat for other reasons. It is also one where the success of responses
+        differs as much between those with the same answer, from the start of the run to now.
 
     Why it matters:
         The reward does not judge the response: scores reach other rows, answers belong to other

@@ -7,8 +7,8 @@ import statistics
 from typing import NamedTuple
 
 from grpodoctor.rules.base import Severity
-from grpodoctor.rules.shared.flat_outcome import outcome_rose
-from grpodoctor.rules.shared.trend import OUTCOMES
+from grpodoctor.rules.shared.flat_outcome import flat_levels, outcome_rose
+from grpodoctor.rules.shared.trend import OUTCOMES, change
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
 
@@ -31,6 +31,16 @@ MIN_FLAT = 60
 """Readings after which a flat outcome says something about such a reward. At first the outcome of
 every run is flat, and many pay for a format, a tool call, brevity or a reward model's taste."""
 
+_MEAN, _STD = "reward/mean", "reward/std"
+_ROUNDING = 2e-3
+"""Error of a logged mean or deviation."""
+_SAMPLE_STD = 1.07
+"""Ratio of the deviation of a sample to that of all, n over n - 1, for eight responses or more."""
+_NO_RISE = 0.25
+"""Rise as a part of the level, two standard errors included, of an outcome that is flat for sure:
+what right answers lack in a reward that rejects many of them would give more."""
+_MOVED = 4.0
+"""Standard errors by which the length differs from its start if it has changed."""
 _ALMOST_ALL = 0.75
 """Share, less its errors, from which the text decides about as much as the answer. Equal rewards
 for a right answer and for a format that half of the responses have give two thirds."""
@@ -82,14 +92,62 @@ def beyond_answers(chart: Chart) -> BeyondAnswers | None:
 
 
 def severity_beyond_answers(chart: Chart, found: BeyondAnswers) -> Severity:
-    """A warning if the outcome is flat after `MIN_FLAT` readings.
+    """A warning if the outcome is flat, and the share is not explained by the parts of a reward.
 
-    If the share is at least `_ALMOST_ALL`, a flat outcome is enough at any time.
+    A flat outcome alone says that nothing is learned, and not why: a reward that has a part for a
+    format, a tool call or taste is as flat where the learning rate is too low. So a warning needs
+    one of these as well:
+
+    - The share is at least `_ALMOST_ALL`.
+    - After `MIN_FLAT` readings, the reward is a verdict, which has no parts: right answers fail.
+    - After `MIN_FLAT` readings, the length has moved to where it is paid. The policy did learn
+      that, at the cost of the rest.
     """
-    outcomes = [chart.series(name) for name in OUTCOMES]
-    is_early = max(outcome.readings for outcome in outcomes) < MIN_FLAT
-    may_rise = is_early or any(outcome.trend >= _MIN_TREND for outcome in outcomes)
-    return "info" if (may_rise and found.share < _ALMOST_ALL) or outcome_rose(chart) else "warning"
+    if outcome_rose(chart):
+        return "info"
+    if found.share >= _ALMOST_ALL:
+        return "warning"
+    outcomes = [series for series in map(chart.series, OUTCOMES) if series.readings]
+    is_early = max((outcome.readings for outcome in outcomes), default=0) < MIN_FLAT
+    if is_early or any(map(_may_rise, outcomes)):
+        return "info"
+    return "warning" if is_verdict(chart) or _length_was_learned(chart, found) else "info"
+
+
+def _may_rise(outcome: Series) -> bool:
+    """Whether an outcome has a trend, or its noise leaves room for a rise by a quarter."""
+    levels = flat_levels(outcome)
+    most = levels.now - levels.start + levels.noise
+    return outcome.trend >= _MIN_TREND or not most <= _NO_RISE * abs(levels.start)
+
+
+def is_verdict(chart: Chart) -> bool:
+    """Whether the reward has two values, 0 and 1 or -1 and 1, as its mean and its deviation show.
+
+    Of all rewards in a range, those at its two ends alone have the variance (mean - low) times
+    (high - mean): the Bhatia-Davis bound.
+    """
+    deviations = dict(list(chart.series(_STD))[-WINDOW:])
+    pairs = [(mean, deviations[at]) for at, mean in chart.series(_MEAN) if at in deviations]
+    pairs = pairs[-_MIN_READINGS:]
+    if len(pairs) < _MIN_READINGS:
+        return False
+    return any(
+        all(_is_at_bound(mean, deviation, low) for mean, deviation in pairs) for low in (0.0, -1.0)
+    )
+
+
+def _is_at_bound(mean: float, deviation: float, low: float) -> bool:
+    bound = math.sqrt(max(0.0, (mean - low) * (1 - mean)))
+    return bound - _ROUNDING <= deviation <= bound * _SAMPLE_STD + _ROUNDING
+
+
+def _length_was_learned(chart: Chart, found: BeyondAnswers) -> bool:
+    """Whether the mean length has moved by more than noise to where responses earn more."""
+    if abs(found.by_length) < MIN_CORRELATION:
+        return False
+    shift, error = change(chart.series("length/mean"))
+    return shift * math.copysign(1.0, found.by_length) > _MOVED * error
 
 
 def _lasts(same: list[float], other: list[float]) -> bool:
