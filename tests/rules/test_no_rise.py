@@ -104,6 +104,13 @@ def test_equal_groups_of_failures_call_for_easier_prompts() -> None:
     assert note(curves).remedies[0] == "easier-prompts"
 
 
+@pytest.mark.parametrize(("size", "remedy"), [(2, "larger-groups"), (8, "dynamic-sampling")])
+def test_groups_of_two_are_alike_at_every_pass_rate(size: int, remedy: str) -> None:
+    finding = note(flat(groups__zero_variance_rate=noisy(0.7, 0.03, 5), groups__size=size))
+    assert finding.remedies[0] == remedy
+    assert ("of groups of 2 have equal rewards" in finding.summary) == (size == 2)
+
+
 @pytest.mark.parametrize("count", [40, 400])
 def test_a_rise_of_three_times_the_noise_is_seen(count: int) -> None:
     stated = float(note(flat(), count).summary.split("noise of ")[1].split()[0].rstrip(".;"))

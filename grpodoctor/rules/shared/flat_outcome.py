@@ -67,6 +67,9 @@ _BY_GROUPS: dict[str | None, tuple[str, ...]] = {
 }
 
 
+_OF_SMALL_GROUPS = ("larger-groups", "larger-batch")
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why an outcome may not have risen."""
@@ -181,8 +184,20 @@ def _few_groups(chart: Chart) -> Reason | None:
     cause = zero_variance_cause(chart)
     kind = f", most are {cause}" if cause else ""
     steps = in_typical_steps(series, 2 * RECENT)
-    clause = f"{share:.0%} of groups have equal rewards {steps}{kind}"
-    return Reason(clause, _BY_GROUPS[cause], (name,))
+    size = _small_group(chart)
+    of_size = f" of {size:g}" if size else ""
+    clause = f"{share:.0%} of groups{of_size} have equal rewards {steps}{kind}"
+    return Reason(clause, _OF_SMALL_GROUPS if size else _BY_GROUPS[cause], (name,))
+
+
+def _small_group(chart: Chart) -> float | None:
+    """The group size, if it is two: half of such groups or more are alike at every pass rate.
+
+    Their share is p^2 + (1 - p)^2, which is lowest at p = .5, so no choice of prompts helps.
+    """
+    sizes, knob = chart.series("groups/size"), chart.knobs.get("group_size")
+    size = sizes.level(RECENT) if len(sizes) else knob
+    return 2.0 if size == 2 else None
 
 
 def _near_ceiling(chart: Chart) -> Reason | None:
