@@ -301,9 +301,15 @@ def _scores(columns: Mapping[str, NDArray[np.generic]]) -> tuple[str, Column] | 
     return None
 
 
+_SMALLEST_GROUP = 2
+"""Responses of a group whose rewards can differ. A dump may hold one of many to each prompt."""
+
+
 def _group_rewards(
     columns: Mapping[str, NDArray[np.generic]], groups: Groups
 ) -> dict[str, Reading]:
+    if groups.sizes_G.max(initial=0) < _SMALLEST_GROUP:
+        return {}
     parts = {
         name.removeprefix(COMPONENT): _double(values)
         for name, values in columns.items()

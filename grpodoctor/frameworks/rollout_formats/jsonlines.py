@@ -22,6 +22,7 @@ BLOCK_BYTES = 256 * 1024
 LONGEST_LINE = 64 * 1024 * 1024
 """Longer lines count as damage. A log line with all responses of a step is shorter."""
 _FIRST_LINE_BYTES = 64 * 1024
+_FIRST_ROWS = 64
 _BLANK_LINE_BYTES = 4096
 _OPENED, _CLOSED, _FIRST, _LAST, _COMMA = b"{}[],"
 
@@ -71,6 +72,16 @@ def has_keys(head: bytes, keys: tuple[str, ...]) -> bool:
         return all(key in row for key in keys)
     cut_off = b"\n" not in head
     return cut_off and all(f'"{key}"'.encode() in line for key in keys[:2])
+
+
+def first_rows(head: bytes) -> list[dict[str, Any]]:
+    """The objects of the first complete lines, at most 64; empty if a line is not an object."""
+    *lines, last = head.split(b"\n")
+    rows = [parsed(line) for line in lines[:_FIRST_ROWS] if line.strip()]
+    if len(head) < _FIRST_LINE_BYTES and len(lines) < _FIRST_ROWS and last.strip():
+        rows.append(parsed(last))
+    known = [row for row in rows if row is not None]
+    return known if len(known) == len(rows) else []
 
 
 def cut_lines(path: Path | DumpFile, size: int) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.support.discovery import modules_below
 from grpodoctor.support.files.packed_files import plain_name
 
-_PACKED = (".jsonl", ".ndjson", ".json")
+_PACKED = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 """Suffixes of dumps that are read from the beginning and may therefore be compressed."""
 _SUFFIXES = (*_PACKED, ".parquet", ".pt", ".pkl")
 

@@ -45,6 +45,7 @@ from grpodoctor.runs.reading.read_notes import (
     settings_notes,
 )
 from grpodoctor.runs.reading.read_options import ReadOptions
+from grpodoctor.runs.reading.response_rows import episodes_of_actions, texts_of_responses
 from grpodoctor.runs.reading.share_units import counts_and_percentages
 from grpodoctor.runs.reading.tracker_exports import error_of_keys
 from grpodoctor.runs.records import Manifest
@@ -134,8 +135,10 @@ class FrameworkDetector:
                 return None  # rows of reinforcement learning may follow
             if objective:
                 raise self._other_objective_error(objective)
-            if not is_mapped and (texts := _texts_of_responses(rows)):
+            if not is_mapped and (texts := texts_of_responses(rows)):
                 raise self._responses_error(texts)
+            if not is_mapped and (episode := episodes_of_actions(rows)):
+                raise self._episodes_error(episode)
         settings = {**_hints(framework, rows), **self._settings(framework, readers)}
         if self._named is None:
             notes += objective_notes(framework, keys, settings)
@@ -188,6 +191,13 @@ class FrameworkDetector:
             where=str(self._path),
             remedy="pass the log of the training; pass a dump of its responses as a part of the "
             "run's directory",
+        )
+
+    def _episodes_error(self, column: str) -> RunError:
+        return RunError(
+            f"each row is one action: the step begins again with every value of {column}",
+            where=str(self._path),
+            remedy="pass the log of the training, which has a row for each update",
         )
 
     def _other_objective_error(self, objective: str) -> OtherTrainingError:
@@ -257,26 +267,8 @@ class FrameworkDetector:
         return read_settings(self._path, framework, configs, self._options.run_config, paths)
 
 
-_PROMPTS = ("prompt", "question", "problem", "query", "instruction")
-_RESPONSES = ("generated_text", "response", "completion", "generation", "model_output", "output")
-_MIN_RESPONSES, _NEARLY_ALL = 20, 0.9
 _ONE_SCALAR = {"Wall time", "Value"}
 """Columns of a CSV file that TensorBoard's page exports, besides the step."""
-
-
-def _texts_of_responses(rows: Sequence[LogRow]) -> list[str]:
-    """The columns of the prompt and its response, if nearly all rows have them and none a step.
-
-    The first or the last row may describe the file.
-    """
-    if len(rows) < _MIN_RESPONSES or any(row.step is not None for row in rows):
-        return []
-    counts = Counter(name for row in rows for name in row.texts)
-    columns = [
-        next((name for name in names if counts[name] >= _NEARLY_ALL * len(rows)), "")
-        for names in (_PROMPTS, _RESPONSES)
-    ]
-    return columns if all(columns) else []
 
 
 def _find_reward(

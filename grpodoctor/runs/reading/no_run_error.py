@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 from grpodoctor.errors import NoLogError, RunError, name_some
+from grpodoctor.frameworks.rollout_formats.registry import dump_format_of
 from grpodoctor.runs.log_formats.csv import lists_runs
 from grpodoctor.runs.log_formats.decoding.json_rows import loads
 from grpodoctor.runs.reading.tracker_exports import tracker_error
 from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.support.files.packed_files import is_packed
-from grpodoctor.support.files.regular_files import MOST_ENTRIES, kind_of, open_regular
+from grpodoctor.support.files.regular_files import MOST_ENTRIES, files_below, kind_of, open_regular
 from grpodoctor.support.safe_text import plain
 
 _HEAD = 4096
@@ -86,11 +88,26 @@ def _reason_of_directory(path: Path, damage: list[Damage]) -> RunError:
         return _error(path, reasons)
     if stops := _stops(path, names):
         return _no_step_error(path, stops)
+    if skipped := _skipped_dumps_error(path):
+        return skipped
     if not damage:
         return _error(path, f"it contains: {name_some(names)}")
     first = damage[0]
     line = f" line {first.line}" if first.line else ""
     return _error(path, f"{first.file}{line}: {first.why}")
+
+
+def _skipped_dumps_error(directory: Path) -> NoLogError | None:
+    """The error for a directory whose only readable files are responses that are skipped."""
+    for path in islice(files_below(directory), _MAX_SEARCHED):
+        form = dump_format_of(path)
+        if form is not None and (reason := form.skip_reason(path)):
+            return NoLogError(
+                f"no readable log; the responses in {path.name} are not read because {reason}",
+                where=str(directory),
+                remedy=f"pass the file itself to read it: {path}",
+            )
+    return None
 
 
 def _text_error(path: Path) -> RunError:

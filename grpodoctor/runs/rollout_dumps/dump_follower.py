@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from grpodoctor.errors import RunError
+from grpodoctor.frameworks.registry import GENERIC
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
 from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.frameworks.rollout_formats.registry import dump_format_of
@@ -155,7 +156,10 @@ class DumpFollower:
     @property
     def framework(self) -> str | None:
         """The framework that wrote the dumps; None if there are none."""
-        names = sorted({file.form.framework for file in self._files.values()})
+        names = sorted(
+            {file.form.framework for file in self._files.values()},
+            key=lambda name: (name == GENERIC, name),
+        )
         return names[0] if names else None
 
     @property

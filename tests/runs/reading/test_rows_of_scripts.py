@@ -89,8 +89,10 @@ def test_responses_are_no_steps(tmp_path: Path) -> None:
         for n in range(40)
     ]
     path = written([*rows, {"accuracy": 0.4}], tmp_path)
+    assert values_of(path, "reward/mean") == {0: pytest.approx(14 / 40)}
+    unjudged = [{**row, "reward": None, "quality": row["reward"]} for row in rows]
     with pytest.raises(RunError, match="one response"):
-        open_run(path)
+        open_run(written([*unjudged, {"accuracy": 0.4}], tmp_path))
     numbered = [{"step": n, **row} for n, row in enumerate(rows)]
     assert len(values_of(written(numbered, tmp_path), "reward/mean")) == len(numbered)
 

@@ -346,6 +346,37 @@ def own(root: Path) -> None:
         write_rollouts(root, batch(step), depth="full")
 
 
+def _scripts_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A response under names that users' own scripts choose."""
+    return {
+        "prompt": [{"role": "user", "content": row["prompt"]}],
+        "completion": row["text"],
+        "reward": row["reward"],
+        "completion_tokens": row["length"],
+        "is_truncated": row["truncated"],
+        "metrics": {"format": 1.0},
+    }
+
+
+def with_steps(root: Path) -> None:
+    rows = [{"step": step, **_scripts_row(row)} for step in STEPS for row in responses(step)]
+    lines(root / "samples.jsonl", rows)
+
+
+def without_steps(root: Path) -> None:
+    for step in STEPS:
+        lines(root / f"rollouts_step_{step}.jsonl", [_scripts_row(row) for row in responses(step)])
+
+
+def in_documents(root: Path) -> None:
+    """A table as W&B saves it, whose name has the step and a hash."""
+    root.mkdir(parents=True, exist_ok=True)
+    for step in STEPS:
+        rows = [_scripts_row(row) for row in responses(step)]
+        table = {"columns": list(rows[0]), "data": [list(row.values()) for row in rows]}
+        (root / f"completions_step_{step}_5ab1.table.json").write_bytes(orjson.dumps(table))
+
+
 WRITERS: dict[str, Callable[[Path], None]] = {
     "TRL completions": trl,
     "verl rollouts": verl,
@@ -359,4 +390,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "ROLL rollouts": roll,
     "slime details": slime,
     "grpodoctor rollouts": own,
+    "generic responses with steps": with_steps,
+    "generic responses without steps": without_steps,
+    "generic response document": in_documents,
 }

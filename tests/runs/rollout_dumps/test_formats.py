@@ -97,6 +97,9 @@ KNOWN = {
     "ROLL rollouts": {"reward/mean", "groups/zero_variance_rate", "text/reflection_rate"},
     "slime details": {"mismatch/kl_k3", "length/correct", "length/truncated_rate"},
     "grpodoctor rollouts": {"mismatch/kl_k3", "length/group_gap", "text/unique_ngram_rate"},
+    "generic responses with steps": {"reward/mean", "length/correct", "length/truncated_rate"},
+    "generic responses without steps": {"reward/mean", "groups/zero_variance_rate", "length/mean"},
+    "generic response document": {"reward/mean", "groups/size", "text/reflection_rate"},
 }
 
 
