@@ -227,4 +227,4 @@ def test_a_setting_that_was_not_tried_is_no_agreement(tmp_path: Path) -> None:
     assert "no_repeat_ngram_size 3" in recommendation(unsure)
     far = replace(cell(tmp_path / "far", 0.2), untried=untried)
     assert severity_of(far) == "critical"
-    assert standing(far)[0] == "far apart"
+    assert standing(far)[0] == "large gap"
