@@ -126,7 +126,8 @@ def first_answer(cell: Cell, seconds: float, likely: LikelyCause | None, follows
     is_known = likely is not None and likely.cause != UNKNOWN
     odd = _odd_tokens(cell.comparison)
     is_healthy = severity_of(cell) == "none" and not is_known and not odd
-    word = "healthy" if is_healthy else "unhealthy"
+    gap = "large gap" if measured_severity(cell) == "critical" else "differ"
+    word = "agree" if is_healthy else gap
     if not is_healthy and not is_known and not odd and _is_open(cell):
         word = "undecided"
         likely = None

@@ -12,6 +12,7 @@ from grpodoctor.probe.results.results import Cell, Comparison, ProbeResult
 from grpodoctor.probe.run_mismatch.logged_mismatch import FIGURES, LoggedMismatch
 from grpodoctor.probe.run_mismatch.run_mismatch import RunMismatch
 from grpodoctor.probe.severity import figure, is_exact
+from grpodoctor.support.numbers import part_of
 from grpodoctor.support.suggestions import near_names
 
 _METRICS = {
@@ -116,7 +117,8 @@ def judge_pairs(result: ProbeResult, limits: Sequence[Limit], *, exact: bool) ->
     missing = len(result.cells) - len(measured)
     if missing:
         raise EngineError(
-            f"{missing} of {len(result.cells)} pairs were not measured, so the limits of "
+            f"{part_of(missing, len(result.cells), 'pairs', 'were')} "
+            "not measured, so the limits of "
             f"{'--exact' if exact else '--accept'} cannot be judged",
             remedy="run the probe again with the same --output, or raise --budget",
         )
@@ -133,7 +135,7 @@ def judge_pairs(result: ProbeResult, limits: Sequence[Limit], *, exact: bool) ->
 
 
 def _exactness_of(equal: int, tokens: int, of: str) -> GateResult:
-    words = f"{equal:,} of {tokens:,} log-probabilities are bitwise equal"
+    words = f"{part_of(equal, tokens, 'log-probabilities', 'are')} bitwise equal"
     passed = equal == tokens > 0
     return GateResult(passed, f"{'exact' if passed else 'not exact'}: {words}, {of}")
 

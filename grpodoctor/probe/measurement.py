@@ -59,6 +59,7 @@ from grpodoctor.probe.probe_state import Measured, Pair, ProbeState
 from grpodoctor.probe.results.token_text import with_token_texts
 from grpodoctor.probe.severity import measured_verdict
 from grpodoctor.probe.speeds import Speeds
+from grpodoctor.support.numbers import part_of
 
 CONTROL_RESPONSES = 256
 """Responses that controls use: one shard."""
@@ -192,7 +193,7 @@ class Measurement:
         if all(fits):
             return False
         what = (
-            f"{fits.count(False)} of {len(fits)} prompts are longer than the context of "
+            f"{part_of(fits.count(False), len(fits), 'prompts', 'are')} longer than the context of "
             f"{self.state.label(sampler)}, {context} tokens"
         )
         if not any(fits):

@@ -9,6 +9,7 @@ from typing import Literal
 from grpodoctor.probe.controls.controls import ORDINARY
 from grpodoctor.probe.results.results import Cell, Comparison, NamedCause
 from grpodoctor.rules.mismatch.engine_mismatch import EngineMismatch
+from grpodoctor.support.numbers import part_of
 from grpodoctor.vocabulary.values import Mean, Rate
 
 Severity = Literal["none", "info", "warning", "critical"]
@@ -168,7 +169,8 @@ def without_numbers(comparison: Comparison) -> str:
         for prompt, sample, token in comparison.unmeasured[:1]
     )
     return (
-        f"{reading.hits:,} of {reading.count:,} tokens lack a finite log-probability on one or "
+        f"{part_of(reading.hits, reading.count, 'tokens', 'lack')} "
+        "a finite log-probability on one or "
         f"both sides{first}. For the other tokens: "
     )
 

@@ -26,6 +26,30 @@ def count_of(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def part_of(count: int, total: int, nouns: str, predicate: str) -> str:
+    """A part of a total with its predicate: `1 of 8 prompts has`, `2 of 8 prompts have`.
+
+    Args:
+        count: the size of the part.
+        total: the size of the total.
+        nouns: what is counted, in the plural.
+        predicate: what is said of the part; its first word is a verb in the plural.
+    """
+    verb, *rest = predicate.split(" ")
+    return " ".join(
+        (f"{count:,} of {total:,} {nouns}", _singular(verb) if count == 1 else verb, *rest)
+    )
+
+
+_SINGULAR_VERBS = {"have": "has", "are": "is", "were": "was", "do": "does", "carry": "carries"}
+"""Verbs whose singular is not the plural with an s or es."""
+
+
+def _singular(verb: str) -> str:
+    ending = "es" if verb.endswith(("s", "x", "sh", "ch")) else "s"
+    return _SINGULAR_VERBS.get(verb, f"{verb}{ending}")
+
+
 def duration(seconds: float) -> str:
     """A time span in the largest suitable unit."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):

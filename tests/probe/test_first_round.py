@@ -94,7 +94,7 @@ def test_the_first_answer_names_the_likely_cause_and_is_refined(tmp_path: Path) 
     plan = with_prompts(plan_of(f"{ENGINE}&shift=0.3"), tmp_path)
     result = run.probe(plan, tmp_path / "out", lines)
     first, second = [line for line in lines if line.startswith("first answer after ")]
-    assert ": unhealthy." in first
+    assert ": large gap." in first
     assert " 32 responses" in first
     assert first.endswith("Refining: the whole measurement follows.")
     assert " 160 responses" in second

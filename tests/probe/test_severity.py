@@ -60,7 +60,7 @@ def test_one_nonfinite_token_is_critical(tmp_path: Path, spoilt: float) -> None:
     assert severity_of(found) == "critical"
     assert found.comparison is not None
     told = measured_verdict(found)
-    assert told.startswith(f"1 of {found.comparison.tokens:,} tokens lack a finite")
+    assert told.startswith(f"1 of {found.comparison.tokens:,} tokens lacks a finite")
     assert "(the first: prompt 0, sample 3, token 0). For the other tokens: The engines" in told
 
 
@@ -227,4 +227,4 @@ def test_a_setting_that_was_not_tried_is_no_agreement(tmp_path: Path) -> None:
     assert "no_repeat_ngram_size 3" in recommendation(unsure)
     far = replace(cell(tmp_path / "far", 0.2), untried=untried)
     assert severity_of(far) == "critical"
-    assert standing(far)[0] == "far apart"
+    assert standing(far)[0] == "large gap"

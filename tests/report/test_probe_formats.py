@@ -257,7 +257,7 @@ STANDS = {
         PAIR.cells[0], causes=(), controls=CONTROLS[:2], verdict="They agree.", noise=3e-4
     ),
     "differ": PAIR.cells[0],
-    "far apart": replace(PAIR.cells[0], comparison=comparison(50.0)),
+    "large gap": replace(PAIR.cells[0], comparison=comparison(50.0)),
     "control failed": replace(PAIR.cells[0], causes=(), noise=3e-4),
     "unsure": replace(
         PAIR.cells[0],

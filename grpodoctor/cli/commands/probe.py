@@ -16,6 +16,7 @@ from grpodoctor.cli.probe_options import ProbeOptions
 from grpodoctor.cli.probe_run import end_gate, judge_run, refuse_engines
 from grpodoctor.cli.signals import ended_by_signals
 from grpodoctor.errors import ConfigError, EngineError, RunError
+from grpodoctor.support.numbers import part_of
 
 if TYPE_CHECKING:
     from grpodoctor.probe.engines.engine_run import EngineProgress
@@ -152,7 +153,7 @@ def _run(plan: ProbePlan, folder: Path) -> ProbeResult:
                 status.bar = bar
                 return run_probe(plan, folder, status)
         except KeyboardInterrupt:
-            measured = f"{status.done} of {status.total} pairs were measured"
+            measured = f"{part_of(status.done, status.total, 'pairs', 'were')} measured"
             _say(f"interrupted; {measured}; resume with the same command and --output {folder}")
             raise
         except OSError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.results.results import Comparison, Control, ControlName, Interval
+from grpodoctor.support.numbers import part_of
 
 TITLES: dict[ControlName, str] = {
     "self_scoring": "The sampler scores its own tokens",
@@ -179,7 +180,7 @@ def weights_control(differing: Sequence[str] | None, tensors: int) -> Control:
         return Control(name, TITLES[name], True, summary, figures)
     named = ", ".join(differing[:_NAMED])
     more = f" and {len(differing) - _NAMED} more" if len(differing) > _NAMED else ""
-    summary = f"{len(differing)} of {tensors} tensors differ by checksum: {named}{more}."
+    summary = f"{part_of(len(differing), tensors, 'tensors', 'differ')} by checksum: {named}{more}."
     return Control(name, TITLES[name], False, summary, figures)
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from grpodoctor.measure.divergence import k3
 from grpodoctor.probe.run_mismatch.recorded_tokens import StepTokens
+from grpodoctor.support.numbers import part_of
 
 MIN_TOKENS = 200
 """Fewer tokens have no signature."""
@@ -188,7 +189,7 @@ def _few_responses(tokens: StepTokens) -> Iterator[LikelyCause]:
         yield LikelyCause(
             "few-responses",
             "single responses are scored as other tokens (retokenization, other prompt, adapter)",
-            f"{most} of {by_row.size} responses hold {share:.0%} of the KL.",
+            f"{part_of(most, by_row.size, 'responses', 'hold')} {share:.0%} of the KL.",
             "Compare the token ids of these responses between sampler and learner.",
         )
 

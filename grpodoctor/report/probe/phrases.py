@@ -56,7 +56,7 @@ _SETTING_TEXTS = {
 _NOTICEABLE = 0.005
 """Smallest change that is reported, as a share of the gap."""
 _SINGULAR = {"agree": "agrees", "differ": "differs", "exact": "is exact"}
-_PLURAL = {"exact": "are exact"}
+_PLURAL = {"exact": "are exact", "small gap": "small gaps", "large gap": "large gaps"}
 
 CONTROL_MARKS = {True: "passed", False: "FAILED", None: "not run"}
 
@@ -174,7 +174,7 @@ def standing(cell: Cell) -> tuple[str, Tone]:
     faults = [cause for cause in cell.causes if is_fault(cell, cause)]
     if severity == "critical":
         is_number = figure(cell.comparison, "mismatch/nonfinite") == 0
-        return "far apart" if is_number else "not finite", "critical"
+        return "large gap" if is_number else "not finite", "critical"
     if severity == "warning":
         return "differ" if faults or level == "above" else "control failed", "warning"
     if any(cause.confidence == "possible" for cause in cell.causes) or level == "unsettled":

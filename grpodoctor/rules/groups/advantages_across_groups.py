@@ -7,6 +7,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
+from grpodoctor.support.numbers import part_of
 from grpodoctor.vocabulary.conditions import Condition
 
 _ZERO = "advantage/zero_rate"
@@ -76,7 +77,6 @@ class AdvantagesAcrossGroups(Rule):
         count = sum(share == 0 for share in silent)
         if count < self.min_batches:
             return None
-        text = (
-            f"{count} of {len(silent)} batches have groups of equal rewards, but no advantage of 0."
-        )
+        predicate = "have groups of equal rewards, but no advantage of 0."
+        text = part_of(count, len(silent), "batches", predicate)
         return Sighting("critical", text, cite_all(chart, _ZERO, _EQUAL))

@@ -20,6 +20,7 @@ from grpodoctor.rules.shared.run_health import has_improved, is_solved, reading_
 from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
+from grpodoctor.support.numbers import part_of
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD, _STD, _SIZE = "reward/mean", "reward/std", "groups/size"
@@ -138,7 +139,8 @@ class NoisyReward(Rule):
 
     def _judge_outliers(self, chart: Chart, found: RewardOutliers) -> Sighting:
         text = (
-            f"{found.batches} of {found.readings} batches have rewards far outside the others: "
+            f"{part_of(found.batches, found.readings, 'batches', 'have')} "
+            "rewards far outside the others: "
             f"their standard deviation reaches {found.largest:.2g}, usually {found.usual:.2g}."
         )
         is_harm = not found.are_high and outcome_has_risen(chart) is False

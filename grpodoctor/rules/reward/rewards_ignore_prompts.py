@@ -25,6 +25,7 @@ from grpodoctor.rules.shared.run_health import has_improved, is_near_ceiling
 from grpodoctor.rules.shared.trend import change, has_risen
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
+from grpodoctor.support.numbers import part_of
 from grpodoctor.vocabulary.conditions import Condition
 
 _HELD_OUT = ("reward/heldout", "accuracy/heldout")
@@ -171,7 +172,8 @@ class RewardsIgnorePrompts(Rule):
         if not _poisson_below(seen, differing) < self.chance <= _poisson_below(seen, alike):
             return None
         text = (
-            f"Rewards look like coin tosses: {seen} of {count} groups have no variance, and the "
+            f"Rewards look like coin tosses: {part_of(seen, count, 'groups', 'have')} "
+            "no variance, and the "
             f"reward does not rise from {statistics.fmean(means):.2g}."
         )
         first_step = reward.first_step

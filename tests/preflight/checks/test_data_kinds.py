@@ -266,7 +266,7 @@ def test_dialogs_that_lost_their_first_message(
 @pytest.mark.parametrize(
     ("kept", "words"),
     [
-        ("first", "another number of their solution"),
+        ("first", "another number of the solution"),
         ("last", ""),
         ("other", "do not occur in the solution"),
     ],

@@ -29,7 +29,7 @@ from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.rules.base import Severity
-from grpodoctor.support.numbers import count_of
+from grpodoctor.support.numbers import count_of, part_of
 
 _MAX_ROWS = 2000
 _SHOWN = 4
@@ -99,7 +99,7 @@ class AnswerForms(Check):
                 "Undo one level of escapes in these answers.",
             ),
             *_report(
-                rows, lost_zeros(prompts, finals), "lack the zeros in front that their prompt has",
+                rows, lost_zeros(prompts, finals), "lack the zeros in front that the prompt has",
                 "Read the column of answers as text, not as numbers.",
             ),
             *_report(
@@ -181,7 +181,8 @@ def _other_decimals(context: PreflightContext) -> Iterator[CheckFinding]:
         if found:
             yield CheckFinding(
                 "warning",
-                f"{len(found)} of {len(rows)} {title} have a decimal comma where their prompts "
+                f"{part_of(len(found), len(rows), title, 'have')} "
+                "a decimal comma where the prompts "
                 "write a decimal point.",
                 ("Store numbers with a decimal point and without thousands separators.",),
                 tuple(f"{rows[at].location}: {values[at]!r:.80}" for at in found[:_SHOWN]),
@@ -210,7 +211,7 @@ def _report(
     if found:
         yield CheckFinding(
             severity,
-            f"{len(found)} of {len(rows)} answers {words}.",
+            f"{part_of(len(found), len(rows), 'answers', words)}.",
             (advice,),
             tuple(f"{rows[at].location}: {rows[at].answer!r:.80}" for at in found[:_SHOWN]),
             {"share": len(found) / len(rows)},
@@ -267,7 +268,7 @@ def _other_spelling(
     if refused is not None and refused >= _MIN_REFUSED:
         yield from _report(
             rows, list(spelled),
-            "lack the case or accents that their prompt has; the reward refuses the prompt's "
+            "lack the case or accents that the prompt has; the reward refuses the prompt's "
             "spelling",
             "Store answers as the prompts spell them, or compare without case and accents.",
         )  # fmt: skip

@@ -10,6 +10,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.columns import text_of
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import part_of
 
 _SHOWN = 4
 
@@ -77,7 +78,8 @@ class AnswerInPrompt(Check):
         if len(texts) == 1 and all(text.endswith(_FULL_STOPS) for _, text in ends):
             yield CheckFinding(
                 "info" if context.framework in _CONTINUES else "warning",
-                f"{len(ends)} of {len(context.rows)} conversations end with a finished message of "
+                f"{part_of(len(ends), len(context.rows), 'conversations', 'end')} "
+                "with a finished message of "
                 "the assistant.",
                 ("Remove it: TRL lets the model continue this message, and verl opens another "
                  "turn of the assistant behind it.",),
@@ -88,7 +90,8 @@ class AnswerInPrompt(Check):
             return
         yield CheckFinding(
             "critical" if share >= self.critical_share else "warning",
-            f"{len(ends)} of {len(context.rows)} conversations end with an assistant message, "
+            f"{part_of(len(ends), len(context.rows), 'conversations', 'end')} "
+            "with an assistant message, "
             "probably the answer.",
             ("Remove the assistant's last message; keep its answer in a column of its own.",),
             tuple(f"{row.location}: {text[:80]!r}" for row, text in ends[:_SHOWN]),
@@ -104,7 +107,7 @@ class AnswerInPrompt(Check):
             return
         yield CheckFinding(
             "critical" if share >= self.critical_share else "warning",
-            f"{len(stating)} of {len(rows)} prompts contain their answer.",
+            f"{part_of(len(stating), len(rows), 'prompts', 'contain')} their answer.",
             ("Remove the answer from these prompts; keep it in a column of its own.",),
             tuple(f"{row.location}: answer {row.answer!r:.80}" for row in stating[:_SHOWN]),
             {"share": share},

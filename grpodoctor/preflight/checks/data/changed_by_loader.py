@@ -14,6 +14,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import part_of
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _JSON = frozenset({".json", ".jsonl"})
@@ -92,7 +93,8 @@ class ChangedByLoader(Check):
 def _finding(lost: int, total: int, names: Mapping[str, str], error: str) -> CheckFinding:
     return CheckFinding(
         "warning",
-        f"{lost} of {total} correct answers lose their reward when the file is loaded with "
+        f"{part_of(lost, total, 'correct answers', 'lose')} "
+        "the reward when the file is loaded with "
         "datasets.",
         (_ADVICE,),
         (

@@ -17,6 +17,7 @@ from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 from grpodoctor.preflight.texts.encoded_twice import has_escapes, is_written_object
 from grpodoctor.preflight.texts.lost_numbers import lost_numbers
 from grpodoctor.preflight.texts.template_slots import END, empty_slots, repeats_paragraph
+from grpodoctor.support.numbers import part_of
 
 _SHOWN = 4
 _MAX_SLOT_ROWS = 2000
@@ -166,7 +167,7 @@ class DamagedText(Check):
             share = len(odd) / len(answered)
             yield CheckFinding(
                 "warning" if share >= self.warning_share else "info",
-                f"{len(odd)} of {len(answered)} answers have {words} characters.",
+                f"{part_of(len(odd), len(answered), 'answers', 'have')} {words} characters.",
                 (advice,),
                 tuple(f"{row.location}: {ascii(row.answer)[:80]}" for row in odd[:_SHOWN]),
                 {"share": share},
@@ -185,7 +186,7 @@ class DamagedText(Check):
             share = len(damaged) / total
             yield CheckFinding(
                 "warning" if share >= self.warning_share else "info",
-                f"{len(damaged)} of {total} prompts {words}.",
+                f"{part_of(len(damaged), total, 'prompts', words)}.",
                 (advice,),
                 tuple(f"{row.location}: {row.prompt[:80]!r}" for row in damaged[:_SHOWN]),
                 {"share": share},

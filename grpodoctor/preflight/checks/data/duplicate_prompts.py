@@ -19,6 +19,7 @@ from grpodoctor.preflight.texts.near_duplicates import near_duplicates
 from grpodoctor.preflight.texts.normal_form import loose_words_of, without_accents
 from grpodoctor.preflight.texts.other_ends import with_other_ends
 from grpodoctor.preflight.texts.overlap import overlapping
+from grpodoctor.support.numbers import part_of
 
 _SHOWN = 5
 _HELD_OUT_SPLITS = frozenset({"test", "testing", "validation", "valid", "val", "dev", "eval"})
@@ -101,7 +102,7 @@ class DuplicatePrompts(Check):
         elif repeated:
             yield CheckFinding(
                 "warning" if repeated / total >= self.warning_share else "info",
-                f"{repeated} of {total} prompts repeat an earlier one.",
+                f"{part_of(repeated, total, 'prompts', 'repeat')} an earlier one.",
                 ("Keep one of each.",),
                 tuple(" = ".join(row.location for row in rows[:3]) for rows in duplicates[:_SHOWN]),
                 {"share": repeated / total},
@@ -116,7 +117,8 @@ class DuplicatePrompts(Check):
         if len(found) >= self.warning_share * len(rows):
             yield CheckFinding(
                 "warning",
-                f"{len(found)} of {len(rows)} prompts repeat an earlier one in another spelling.",
+                f"{part_of(len(found), len(rows), 'prompts', 'repeat')} "
+                "an earlier one in another spelling.",
                 ("Keep one of each: compare words and numbers, not letters.",),
                 tuple(
                     f"{rows[at].location} = {rows[other].location}"
@@ -135,7 +137,7 @@ def _one_text(rows: Sequence[PromptRow], total: int) -> CheckFinding:
     slot = _SLOT.search(text)
     return CheckFinding(
         "critical" if slot else "warning",
-        f"{len(rows)} of {total} prompts are the same text, with different answers"
+        f"{part_of(len(rows), total, 'prompts', 'are')} the same text, with different answers"
         + (f": it holds the unfilled placeholder {slot[0]!r:.60}." if slot else "."),
         ("Fill the question of each row into its prompt: it is missing in the code or template "
          "that makes the prompts.",),
@@ -178,7 +180,8 @@ def _leaked(held_out: Sequence[PromptRow], rows: Sequence[PromptRow]) -> Iterato
     if pairs:
         yield CheckFinding(
             "warning",
-            f"{len(pairs)} of {len(held_out)} held-out prompts are also training prompts.",
+            f"{part_of(len(pairs), len(held_out), 'held-out prompts', 'are')} "
+            "also training prompts.",
             ("Remove them from the training data.",),
             tuple(
                 f"held-out {held_out[index].location} = {rows[other].location}"
@@ -201,7 +204,7 @@ def _held_out_splits(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
     if held_out:
         yield CheckFinding(
             "warning",
-            f"{len(held_out)} of {len(rows)} rows belong to a held-out split "
+            f"{part_of(len(held_out), len(rows), 'rows', 'belong')} to a held-out split "
             f"({_split_of(held_out[0])!r}).",
             ("Train on the rows of the training split alone.",),
             tuple(row.location for row in held_out[:_SHOWN]),

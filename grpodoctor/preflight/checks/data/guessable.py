@@ -15,7 +15,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.rules.base import Severity
-from grpodoctor.support.numbers import count_of
+from grpodoctor.support.numbers import count_of, part_of
 
 _BASELINE = "Use the guess rate as the baseline of accuracy."
 _ADVICE = "Ask for the value instead of the letter, or leave such questions out."
@@ -114,7 +114,8 @@ class GuessableAnswers(Check):
                 skill = _skill(always, guess)
                 skew = f", always {letter} {always:.0%}"
         summary = (
-            f"{len(choices)} of {rows} questions are multiple choice; a blind guess gets "
+            f"{part_of(len(choices), rows, 'questions', 'are')} "
+            "multiple choice; a blind guess gets "
             f"{guess:.0%}{skew}{_pass_rate(context, figures)}."
         )
         severe = skill >= self.warning_skill and share >= self.warning_share

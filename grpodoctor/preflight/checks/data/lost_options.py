@@ -8,6 +8,7 @@ from grpodoctor.preflight.answers.multiple_choice import without_options
 from grpodoctor.preflight.answers.unsolved_answers import unsolved
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding
+from grpodoctor.support.numbers import part_of
 
 _SHOWN = 4
 
@@ -17,8 +18,8 @@ def lost_options(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
     if lost := without_options(rows):
         yield CheckFinding(
             "warning",
-            f"{len(lost)} of {len(rows)} prompts ask for the letter of an option and have no "
-            "options.",
+            f"{part_of(len(lost), len(rows), 'prompts', 'ask')} "
+            "for the letter of an option without options.",
             ("Write the options into the prompts; check that no line was lost.",),
             tuple(f"{row.location}: …{row.prompt[-80:]!r}" for row in lost[:_SHOWN]),
             {"share": len(lost) / len(rows)},
@@ -31,7 +32,8 @@ def unsolved_findings(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
     if found:
         yield CheckFinding(
             "warning",
-            f"{len(found)} of {compared} answers do not occur in the solution of their row, "
+            f"{part_of(len(found), compared, 'answers', 'do')} "
+            "not occur in the solution of the row, "
             f"the column {name!r}.",
             ("Check that this is the column of the answers, and that rows were joined by an id.",),
             tuple(f"{row.location}: answer {row.answer!r:.60}" for row in found[:_SHOWN]),

@@ -11,7 +11,7 @@ from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.columns import text_of
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
-from grpodoctor.support.numbers import count_of
+from grpodoctor.support.numbers import count_of, part_of
 
 _SHOWN = 4
 _KNOWN = frozenset({
@@ -96,7 +96,8 @@ class MessageRoles(Check):
         is_nested = len(of_others) > len(found) / 2
         yield CheckFinding(
             "warning" if is_nested else "info",
-            f"{len(found)} of {len(rows)} conversations have several user messages in a row"
+            f"{part_of(len(found), len(rows), 'conversations', 'have')} "
+            "several user messages in a row"
             f"{', earlier ones from other rows' if is_nested else ''}.",
             (
                 "Make a new list of messages for each row: the same list was extended.",
@@ -117,7 +118,8 @@ class MessageRoles(Check):
             return
         yield CheckFinding(
             "warning",
-            f"{len(found)} of {len(rows)} conversations begin with a message of the assistant.",
+            f"{part_of(len(found), len(rows), 'conversations', 'begin')} "
+            "with a message of the assistant.",
             ("Check whether the user's first message is missing, for example cut to a length.",),
             tuple(
                 f"{row.location}: {text_of(row.messages[0].get('content'))[:80]!r}"
@@ -131,7 +133,8 @@ class MessageRoles(Check):
         if others:
             yield CheckFinding(
                 "warning",
-                f"{len(others)} of {len(rows)} conversations have ShareGPT's keys from and value.",
+                f"{part_of(len(others), len(rows), 'conversations', 'have')} "
+                "ShareGPT's keys from and value.",
                 ("Rename the keys to role and content, human to user and gpt to assistant.",),
                 tuple(row.location for row in others[:_SHOWN]),
                 {"share": len(others) / len(rows)},
@@ -153,7 +156,8 @@ class MessageRoles(Check):
             (role, _), *_ = unknown.most_common(1)
             yield CheckFinding(
                 "warning",
-                f"{len(found)} of {len(rows)} conversations have the role {role!r:.40}, which the "
+                f"{part_of(len(found), len(rows), 'conversations', 'have')} "
+                f"the role {role!r:.40}, which the "
                 "chat template does not know.",
                 ("Rename the roles to system, user and assistant.",),
                 tuple(f"{row.location}: {row.prompt[:80]!r}" for row in found[:_SHOWN]),

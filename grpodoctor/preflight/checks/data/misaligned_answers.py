@@ -35,6 +35,7 @@ from grpodoctor.preflight.texts.number_relations import WrongNumbers, overflowed
 from grpodoctor.preflight.texts.permuted_answers import displaced_words, permuted_numbers
 from grpodoctor.preflight.texts.repeated_block import repeated_block
 from grpodoctor.preflight.texts.result_alignment import are_own_results, shift_of_results
+from grpodoctor.support.numbers import part_of
 
 _MAX_ROWS = 2000
 """Consecutive rows that are compared: enough for any displacement."""
@@ -162,11 +163,13 @@ class MisalignedAnswers(Check):
         share = len(wrong) / len(pairs)
         yield CheckFinding(
             "warning" if share >= self.warning_share else "info",
-            f"{len(wrong)} of {len(pairs)} answers "
-            + (
-                "are another number of their solution than its final answer."
+            part_of(
+                len(wrong),
+                len(pairs),
+                "answers",
+                "are another number of the solution than its final answer."
                 if is_inside
-                else "differ from the solution of their row."
+                else "differ from the solution of the row.",
             ),
             ("Check these rows: the answer or the solution is wrong.",),
             tuple(f"{row.location}: answer {row.answer!r:.60}" for row in wrong[:_SHOWN]),
@@ -303,7 +306,7 @@ def _some(
 ) -> CheckFinding:
     return CheckFinding(
         "warning",
-        f"{len(found)} of {len(rows)} answers {words}.",
+        f"{part_of(len(found), len(rows), 'answers', words)}.",
         (advice,),
         tuple(f"{rows[at].location}: answer {rows[at].answer!r:.60}" for at in found[:_SHOWN]),
         {"share": len(found) / len(rows)},
@@ -319,28 +322,30 @@ def _wrong_numbers_finding(rows: Sequence[PromptRow], wrong: WrongNumbers) -> Ch
     if wrong.place:
         return CheckFinding(
             "warning",
-            f"{len(wrong.rows)} of {len(rows)} answers only repeat number {wrong.place} of their "
+            f"{part_of(len(wrong.rows), len(rows), 'answers', 'repeat')} "
+            f"only number {wrong.place} of the "
             f"prompt, unlike {formula}.",
             ("Check which value was stored as the answer in these rows.",), details, share,
         )  # fmt: skip
     if not wrong.factor:
         return CheckFinding(
             "warning",
-            f"{len(wrong.rows)} of {len(rows)} answers are other rows' results by {formula}.",
+            f"{part_of(len(wrong.rows), len(rows), 'answers', 'are')} "
+            f"other rows' results by {formula}.",
             ("Join prompts and answers by an id again.",), details, share,
         )  # fmt: skip
     is_small = abs(wrong.factor) < 1
     factor = 1 / wrong.factor if is_small else wrong.factor
     return CheckFinding(
         "warning",
-        f"{len(wrong.rows)} of {len(rows)} answers are {factor:.4g} times too "
+        f"{part_of(len(wrong.rows), len(rows), 'answers', 'are')} {factor:.4g} times too "
         f"{'small' if is_small else 'large'} for {formula}.",
         ("Store all answers in the unit that the prompts ask for.",), details, share,
     )  # fmt: skip
 
 
 def _outside(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
-    """Keys that name no option of their question, and questions that have lost their options."""
+    """Keys that name no option of the question, and questions that have lost their options."""
     if lost := tuple(lost_options(rows)):
         yield from lost
         return
@@ -348,7 +353,7 @@ def _outside(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
     if found:
         yield CheckFinding(
             "warning",
-            f"{len(found)} of {len(rows)} answers name no option of their question"
+            f"{part_of(len(found), len(rows), 'answers', 'name')} no option of the question"
             f"{', as if options were counted from 0' if from_zero else ''}.",
             (
                 "Number the options as the answers do: all answers are one too small."
@@ -428,7 +433,10 @@ def _shift_finding(column: str, shift: Shift) -> CheckFinding:
         f"The column {column!r} is shifted: it fits the prompts {abs(shift.rows)} {unit} "
         f"{direction}.",
         ("Join prompts and answers by an id again.",),
-        (f"{shift.wins} of {shift.compared} rows fit another row's prompt better than their own",),
+        (
+            f"{part_of(shift.wins, shift.compared, 'rows', 'fit')} "
+            "another row's prompt better than their own",
+        ),
         {"rows": float(shift.rows), "share": shift.wins / shift.compared},
     )
 
@@ -443,7 +451,8 @@ def _partial_finding(column: str, part: PartialShift, rows: Sequence[PromptRow])
         ("Join prompts and answers by an id again.",),
         (
             f"from {first.location} to {last.location}",
-            f"{shift.wins} of {shift.compared} rows fit another row's prompt better than their own",
+            f"{part_of(shift.wins, shift.compared, 'rows', 'fit')} "
+            "another row's prompt better than their own",
         ),
         {"rows": float(shift.rows), "share": (part.stop - part.start) / len(rows)},
     )

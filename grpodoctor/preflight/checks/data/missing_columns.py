@@ -41,9 +41,9 @@ class MissingColumns(Check):
         """Compare the config's columns with those of the file."""
         named = config_columns(context.flat_config)
         if not named:
-            return SkippedCheck(
-                "the config names no column", "pass the run's config with --run-config"
-            )
+            if not context.flat_config:
+                return SkippedCheck("no config was given", "pass --run-config FILE")
+            return SkippedCheck("the config names no column")
         columns = {str(name) for row in context.rows for name in row.columns}
         if not columns:
             return SkippedCheck("the prompts have no columns", "pass a file with columns")

@@ -10,6 +10,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import part_of
 
 _SHOWN = 4
 _MEDIUM = r"image|video|audio"
@@ -100,7 +101,8 @@ class MissingMedia(Check):
         return (
             CheckFinding(
                 "critical" if share >= self.critical_share else "warning",
-                f"{len(missing)} of {len(context.rows)} prompts refer to an image, video or sound, "
+                f"{part_of(len(missing), len(context.rows), 'prompts', 'refer')} "
+                "to an image, video or sound, "
                 f"but {problem}.",
                 ("Keep the column of images, use a model that reads them, or remove the rows.",),
                 tuple(f"{row.location}: {row.prompt[:80]!r}" for row in missing[:_SHOWN]),

@@ -11,6 +11,7 @@ from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.texts.languages import asked_language, language_of
+from grpodoctor.support.numbers import part_of
 
 _MAX_ROWS = 5000
 _MIN_ROWS = 20
@@ -76,7 +77,8 @@ class MixedLanguages(Check):
         return (
             CheckFinding(
                 "info" if is_meant else "warning",
-                f"Mixed languages: {len(others)} of {len(known)} prompts are in {names}, not in "
+                f"Mixed languages: {part_of(len(others), len(known), 'prompts', 'are')} "
+                f"in {names}, not in "
                 f"{main}.",
                 ("Remove these prompts, or name the language in a column and measure each.",),
                 tuple(f"{row.location}: {language}" for row, language in others[:_SHOWN]),
@@ -130,7 +132,8 @@ def _answers_in_another_language(rows: Sequence[PromptRow]) -> CheckFinding | No
     row, asked, language = wrong[0]
     return CheckFinding(
         "warning",
-        f"{len(wrong)} of {len(pairs)} answers are in {language}; the prompts ask for {asked}.",
+        f"{part_of(len(wrong), len(pairs), 'answers', 'are')} "
+        f"in {language}; the prompts ask for {asked}.",
         ("Check that prompts and answers were not exchanged; ask for the language of answers.",),
         (f"{row.location}: {row.answer!r:.100}",),
         {"share": len(wrong) / len(pairs)},

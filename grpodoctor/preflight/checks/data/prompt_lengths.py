@@ -13,6 +13,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.data.missing_media import has_medium, reads_media
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import part_of
 
 _SHOWN = 5
 _PICTURE_TOKENS = ("image_seq_length", "mm_tokens_per_image")
@@ -97,7 +98,8 @@ class PromptLengths(Check):
             most = max(asked)
             yield CheckFinding(
                 "warning",
-                f"{len(beyond)} of {len(asked)} prompts ask for up to {most} words; responses end "
+                f"{part_of(len(beyond), len(asked), 'prompts', 'ask')} "
+                f"for up to {most} words; responses end "
                 f"at {limit} tokens.",
                 (
                     f"Allow at least {round(2 * most, -2)} tokens per response, or ask for fewer "
@@ -117,7 +119,8 @@ class PromptLengths(Check):
             share = too_long.size / lengths.size
             yield CheckFinding(
                 "critical" if share > 0.5 else "warning",
-                f"{too_long.size} of {lengths.size} prompts exceed the config's longest prompt of "
+                f"{part_of(too_long.size, lengths.size, 'prompts', 'exceed')} "
+                "the config's longest prompt of "
                 f"{limit} tokens.",
                 (f"Allow prompts of {lengths.max()} tokens, or leave these out.",),
                 _shown(context, lengths, too_long),
@@ -161,7 +164,8 @@ class PromptLengths(Check):
             share = too_long.size / lengths.size
             yield CheckFinding(
                 "critical" if share > 0.5 or room <= 0 else "warning",
-                f"{too_long.size} of {lengths.size} prompts exceed the {max(room, 0)} tokens left "
+                f"{part_of(too_long.size, lengths.size, 'prompts', 'exceed')} "
+                f"the {max(room, 0)} tokens left "
                 f"by responses of {context.settings.max_tokens}.",
                 ("Leave them out, or allow fewer tokens per response.",),
                 (

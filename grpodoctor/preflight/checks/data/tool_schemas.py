@@ -16,6 +16,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import part_of
 
 _SHOWN = 4
 
@@ -62,7 +63,8 @@ class ToolSchemas(Check):
         return (
             CheckFinding(
                 "critical" if share >= self.critical_share else "warning",
-                f"{len(unfit)} of {len(rows)} answers do not fit the schema of the tools: "
+                f"{part_of(len(unfit), len(rows), 'answers', 'do')} "
+                "not fit the schema of the tools: "
                 f"{unfit[0][1]}.",
                 ("Use the names and types of the schema in the answers, or correct the schema.",),
                 tuple(f"{row.location}: {problem}" for row, problem in unfit[:_SHOWN]),

@@ -8,6 +8,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import spread_rows
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import part_of
 
 _MAX_ROWS = 200
 _SHOWN = 4
@@ -59,7 +60,8 @@ class TrailingBlank(Check):
         return (
             CheckFinding(
                 "warning" if share >= self.warning_share else "info",
-                f"{len(found)} of {len(rows)} prompts end with a blank that belongs to the next "
+                f"{part_of(len(found), len(rows), 'prompts', 'end')} "
+                "with a blank that belongs to the next "
                 "token.",
                 ("Remove the blank at the end of each prompt.",),
                 tuple(f"{row.location}: …{row.prompt[-40:]!r}" for row in found[:_SHOWN]),

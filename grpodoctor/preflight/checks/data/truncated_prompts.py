@@ -15,6 +15,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import part_of
 
 _MAX_ROWS = 5000
 _SHOWN = 4
@@ -230,7 +231,7 @@ class TruncatedPrompts(Check):
         share = len(cut) / len(rows)
         return CheckFinding(
             "critical" if share >= self.critical_share else "warning",
-            f"{len(cut)} of {len(rows)} prompts {words}.",
+            f"{part_of(len(cut), len(rows), 'prompts', words)}.",
             ("Make the file again without a limit on prompts, or remove these rows.",),
             tuple(f"{row.location}: …{row.prompt[-60:]!r}" for row in cut[:_SHOWN]),
             {"share": share},

@@ -9,6 +9,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import part_of
 
 _MAX_ROWS = 500
 _SHOWN = 4
@@ -48,7 +49,8 @@ class TokensOutsideVocabulary(Check):
         outside = [(row, token) for row in rows if (token := _largest(context, row)) >= size]
         if outside:
             summary = (
-                f"{len(outside)} of {len(rows)} prompts contain tokens outside the model's "
+                f"{part_of(len(outside), len(rows), 'prompts', 'contain')} "
+                "tokens outside the model's "
                 f"vocabulary of {size:,} tokens."
             )
             details = tuple(

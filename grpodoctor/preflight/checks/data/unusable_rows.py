@@ -24,6 +24,7 @@ from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.columns import blank_value, has_blank_answer
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, RowDefect
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import part_of
 
 _SHOWN = 5
 _FINAL_MARKS = ("####", "\\boxed")
@@ -125,7 +126,7 @@ class UnusableRows(Check):
         reason, _ = Counter(defect.reason.partition(":")[0] for defect in defects).most_common(1)[0]
         yield CheckFinding(
             "critical" if share >= self.critical_share else "warning",
-            f"{len(defects)} of {total} rows have no prompt: {reason}.",
+            f"{part_of(len(defects), total, 'rows', 'have')} no prompt: {reason}.",
             ("Remove these rows, or correct them.",),
             tuple(f"{defect.location}: {defect.reason}" for defect in defects[:_SHOWN]),
             {"share": share},
@@ -143,7 +144,7 @@ class UnusableRows(Check):
             share = len(missing) / len(expected)
             yield CheckFinding(
                 "critical" if share >= self.critical_share else "warning",
-                f"{len(missing)} of {len(expected)} rows have an empty answer.",
+                f"{part_of(len(missing), len(expected), 'rows', 'have')} an empty answer.",
                 ("Remove these rows, or add their answers.",),
                 tuple(row.location for row in missing[:_SHOWN]),
                 {"share": share},
@@ -158,7 +159,8 @@ class UnusableRows(Check):
             if unmarked and share <= self.max_unmarked_share:
                 yield CheckFinding(
                     "warning" if share >= self.warning_share else "info",
-                    f"{len(unmarked)} of {len(solutions)} solutions have no final answer after "
+                    f"{part_of(len(unmarked), len(solutions), 'solutions', 'have')} "
+                    "no final answer after "
                     f"{mark}; they may be cut off.",
                     ("Restore these solutions from their source, or remove the rows.",),
                     tuple(
@@ -200,7 +202,7 @@ class UnusableRows(Check):
         if found:
             yield CheckFinding(
                 "warning",
-                f"{len(found)} of {len(rows)} answers are the placeholder "
+                f"{part_of(len(found), len(rows), 'answers', 'are')} the placeholder "
                 f"{', '.join(map(repr, sorted(texts)))[:60]}.",
                 ("Remove these rows, or add their answers.",),
                 tuple(row.location for row in found[:_SHOWN]),
@@ -227,7 +229,7 @@ class UnusableRows(Check):
         if share >= self.warning_share:
             yield CheckFinding(
                 "warning",
-                f"{len(useless)} of {len(answered)} answers {words}.",
+                f"{part_of(len(useless), len(answered), 'answers', words)}.",
                 (advice,),
                 tuple(f"{row.location}: {row.answer!r:.80}" for row in useless[:_SHOWN]),
                 {"share": share},

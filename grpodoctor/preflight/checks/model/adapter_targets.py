@@ -11,6 +11,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.config_columns import listed_settings
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import part_of
 
 _KEYS = ("lora_target_modules", "target_modules")
 _ALL = frozenset({"all-linear", "all", "auto"})
@@ -52,6 +53,8 @@ class AdapterTargets(Check):
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Compare the names."""
+        if not context.flat_config:
+            return SkippedCheck("no config was given", "pass --run-config FILE")
         wanted = _targets(context)
         modules = _modules(context) if wanted else frozenset()
         if not wanted or not modules:
@@ -65,7 +68,8 @@ class AdapterTargets(Check):
         return (
             CheckFinding(
                 "critical" if len(missing) == len(wanted) else "warning",
-                f"{len(missing)} of {len(wanted)} target modules of the adapter do not exist in "
+                f"{part_of(len(missing), len(wanted), 'target modules of the adapter', 'do')} "
+                "not exist in "
                 f"the model: {', '.join(missing[:4])}.",
                 (f"Use all-linear, or names such as {', '.join(sorted(modules)[:4])}.",),
             ),

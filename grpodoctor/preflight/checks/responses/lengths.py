@@ -16,6 +16,7 @@ from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.rules.base import Severity
+from grpodoctor.support.numbers import part_of
 
 _SOLUTION_COLUMNS = ("solution", "generation", "reasoning", "response", "completion", "cot")
 _REASONING = re.compile(
@@ -110,7 +111,7 @@ class ResponseLengths(Check):
         return (
             CheckFinding(
                 "warning",
-                f"{longer} of {len(lengths)} {what} are longer than {limit} tokens.",
+                f"{part_of(longer, len(lengths), what, 'are')} longer than {limit} tokens.",
                 ("Raise --max-tokens, or filter these rows.",),
                 (f"length: 95th percentile {p95:.0f} tokens",),
                 {"longer": longer / len(lengths), "p95": p95},
@@ -126,7 +127,8 @@ class ResponseLengths(Check):
         return (
             CheckFinding(
                 "warning",
-                f"{len(asking)} of {len(context.rows)} prompts ask for reasoning; responses end at "
+                f"{part_of(len(asking), len(context.rows), 'prompts', 'ask')} "
+                "for reasoning; responses end at "
                 f"{limit} tokens.",
                 ("Allow at least 512 tokens per response, or ask for the answer only.",),
                 (f"{asking[0].location}: {asking[0].prompt[-80:]!r}",),

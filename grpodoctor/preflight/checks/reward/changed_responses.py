@@ -24,6 +24,7 @@ from grpodoctor.preflight.answers.harmless_changes import (
 )
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
 from grpodoctor.preflight.results.check_results import CheckFinding
+from grpodoctor.support.numbers import part_of
 from grpodoctor.trainer.rewards.user_reward import RewardInput, UserReward
 
 _THOUGHT = "<think>\nFirst I read the question.\n</think>"
@@ -274,7 +275,8 @@ def changed_by_white_space(
     if least > 0 and changed > _MIN_CHANGED * total:
         yield CheckFinding(
             "warning",
-            f"{changed} of {total} rewards change with {LAST_LINE_BREAK} (the response).",
+            f"{part_of(changed, total, 'rewards', 'change')} "
+            f"with {LAST_LINE_BREAK} (the response).",
             (_ADVICE[LAST_LINE_BREAK],),
             (f"for example: {example[-_MAX_CHARACTERS:]!r}",),
             {"share": changed / total},

@@ -28,7 +28,7 @@ from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 from grpodoctor.preflight.texts.normal_form import number_of, numbers_of
 from grpodoctor.rules.base import Severity
-from grpodoctor.support.numbers import count_of
+from grpodoctor.support.numbers import count_of, part_of
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _SHOWN = 4
@@ -135,7 +135,8 @@ class CorrectAnswersNotRewarded(Check):
             return (_none_rewarded(context, answers, details), *of_kind)
         share = len(missed) / len(answers.rows)
         summary = (
-            f"{len(missed)} of {len(answers.rows)} correct answers earn no more than an empty or a "
+            f"{part_of(len(missed), len(answers.rows), 'correct answers', 'earn')} "
+            "no more than an empty or a "
             "wrong one."
         )
         example = format_answer(answers.answer_format, "ANSWER")

@@ -9,6 +9,7 @@ from grpodoctor.preflight.answers.constructed_answers import format_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import part_of
 
 _MAX_ROWS = 32
 _SHOWN = 3
@@ -73,7 +74,8 @@ class DecodedResponses(Check):
         return (
             CheckFinding(
                 "critical",
-                f"{lost} of {len(chosen)} right responses lose their reward when the tokenizer "
+                f"{part_of(lost, len(chosen), 'right responses', 'lose')} "
+                "the reward when the tokenizer "
                 "encodes and decodes them without special tokens.",
                 ("Add the tags as ordinary tokens, or decode with skip_special_tokens=False.",),
                 tuple(

@@ -52,6 +52,7 @@ from grpodoctor.preflight.checks.reward.long_responses import (
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.rules.base import Severity
+from grpodoctor.support.numbers import part_of
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _MIN_ROWS = 5
@@ -320,7 +321,8 @@ class ExactMatchReward(Check):
             if share >= self.min_lost_share:
                 yield CheckFinding(
                     "warning",
-                    f"{len(rows)} of {len(prompts)} prompts ask for {mark}, and {share:.0%} of "
+                    f"{part_of(len(rows), len(prompts), 'prompts', 'ask')} "
+                    f"for {mark}, and {share:.0%} of "
                     "their correct answers in it earn nothing.",
                     ("Have the reward function read each format that prompts ask for.",),
                     (f"rewarded format: {answers.answer_format!r}",),
@@ -335,7 +337,8 @@ class ExactMatchReward(Check):
         if refused and len(refused) >= self.min_lost_share * total:
             yield CheckFinding(
                 "warning",
-                f"{len(refused)} of {total} rows list several answers, and the reward accepts only "
+                f"{part_of(len(refused), total, 'rows', 'list')} "
+                "several answers, and the reward accepts only "
                 "the first.",
                 ("Compare the response with all accepted answers of the list.",),
                 (f"{answers.rows[refused[0]].location}: {example!r:.80} earns nothing",),

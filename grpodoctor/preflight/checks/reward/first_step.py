@@ -19,7 +19,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
-from grpodoctor.support.numbers import count_of
+from grpodoctor.support.numbers import count_of, part_of
 
 _SHOWN = 4
 
@@ -146,7 +146,7 @@ def _paragraph(
     if (limit := context.max_prompt_length) is not None and (
         long := _above(context, step, limit)
     ) >= 0:
-        yield f"{long} of {prompts} prompts are longer than {limit} tokens"
+        yield f"{part_of(long, prompts, 'prompts', 'are')} longer than {limit} tokens"
     scored = "" if step.scored == prompts else f", estimated from {count_of(step.scored, 'prompt')}"
     yield f"the reward function takes {step.seconds:.1f} s for all responses, in one call{scored}"
 

@@ -33,6 +33,7 @@ from grpodoctor.preflight.inputs.chat_template import render_text
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.rules.base import Severity
+from grpodoctor.support.numbers import part_of
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _THOUGHT = re.compile(r"<think>.*?</think>\s*", re.DOTALL)
@@ -125,7 +126,8 @@ class UnreachableFormat(Check):
         if len(unnamed) > len(tested) / 2:
             yield CheckFinding(
                 "warning",
-                f"{len(unnamed)} of {len(tested)} prompts do not name the function that their "
+                f"{part_of(len(unnamed), len(tested), 'prompts', 'do')} "
+                "not name the function that their "
                 "tests call.",
                 ("Add the name or the signature of the function to each prompt.",),
                 tuple(f"{row.location}: tests call {name!r}" for row, name in unnamed[:_SHOWN]),
@@ -161,7 +163,8 @@ class UnreachableFormat(Check):
         if len(refused) > (1 - self.max_lost_part) * len(chosen):
             yield CheckFinding(
                 "critical",
-                f"{len(chosen)} of {len(letters)} prompts letter their options, and the reward "
+                f"{part_of(len(chosen), len(letters), 'prompts', 'letter')} "
+                "the options, and the reward "
                 "takes only the option's number.",
                 ("Store the letters as answers, or number the options in the prompts.",),
                 tuple(
@@ -230,7 +233,8 @@ class UnreachableFormat(Check):
         if len(refused) > len(chosen) / 2:
             yield CheckFinding(
                 "critical",
-                f"{len(switched)} of {len(answers.rows)} prompts switch thinking off, and the "
+                f"{part_of(len(switched), len(answers.rows), 'prompts', 'switch')} "
+                "thinking off, and the "
                 "reward requires <think>.",
                 ("Remove the switch (/no_think), or do not require a thought.",),
                 (f"rewarded format: {answers.answer_format!r}",),

@@ -28,6 +28,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import part_of
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _GROUPS, _GROUP_SIZE, _SINGLE = 8, 4, 4
@@ -141,7 +142,7 @@ class UnreliableReward(Check):
         if changed:
             yield CheckFinding(
                 "warning",
-                f"{changed} of {len(texts)} rewards change by up to {largest:.3g} when "
+                f"{part_of(changed, len(texts), 'rewards', 'change')} by up to {largest:.3g} when "
                 "scored again in the opposite order.",
                 (
                     "Seed what is random in it, score each response independently, and return "
@@ -160,7 +161,7 @@ class UnreliableReward(Check):
         if changed_by_others:
             yield CheckFinding(
                 "warning",
-                f"{len(changed_by_others)} of {len(first[::2])} rewards change by up to "
+                f"{part_of(len(changed_by_others), len(first[::2]), 'rewards', 'change')} by up to "
                 f"{max(changed_by_others):.3g} when other responses of the batch are wrong.",
                 (
                     "Score each response independently: trainers compare the responses of a group "
@@ -196,7 +197,8 @@ class UnreliableReward(Check):
         if changed:
             yield CheckFinding(
                 "warning",
-                f"{changed} of {len(chosen)} rewards change by up to {largest:.3g} in a batch with "
+                f"{part_of(changed, len(chosen), 'rewards', 'change')} "
+                f"by up to {largest:.3g} in a batch with "
                 "several responses per prompt.",
                 ("Pair each response with its own row; do not use the prompt as a key.",),
                 figures={"largest": largest},
@@ -208,7 +210,8 @@ class UnreliableReward(Check):
         if changed:
             yield CheckFinding(
                 "warning",
-                f"{changed} of {len(few)} rewards change by up to {largest:.3g} in a batch of one.",
+                f"{part_of(changed, len(few), 'rewards', 'change')} "
+                f"by up to {largest:.3g} in a batch of one.",
                 ("Score each response independently of the size of the batch.",),
                 figures={"largest": largest},
             )
@@ -243,7 +246,8 @@ class UnreliableReward(Check):
         if changed:
             yield CheckFinding(
                 "warning",
-                f"{changed} of {len(wrong)} rewards change by up to {largest:.3g} in a new "
+                f"{part_of(changed, len(wrong), 'rewards', 'change')} "
+                f"by up to {largest:.3g} in a new "
                 "process: it remembers earlier calls or uses hash().",
                 (
                     "Remove global state; the key of a cache must contain prompt and answer, too.",
@@ -277,7 +281,8 @@ def _order(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFindi
     if reversed_order:
         yield CheckFinding(
             "warning",
-            f"{reversed_order} of {total} rewards change when the rows of the batch come in the "
+            f"{part_of(reversed_order, total, 'rewards', 'change')} "
+            "when the rows of the batch come in the "
             "opposite order: they depend on the other rows, or are random.",
             (
                 "Read the columns of each response's own row, as in zip(completions, column); "
@@ -296,7 +301,8 @@ def _order(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFindi
     if changed:
         yield CheckFinding(
             "warning",
-            f"{changed} of {total} rewards change in a new process in which other responses are "
+            f"{part_of(changed, total, 'rewards', 'change')} "
+            "in a new process in which other responses are "
             "scored first: it remembers earlier calls, or is random.",
             ("Remove global state; the key of a cache must contain the response, too.",),
             figures={"share": changed / total},
@@ -326,7 +332,8 @@ def _batches(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFin
     if found := changed_by_batch(reward, rows):
         yield CheckFinding(
             "warning",
-            f"{found.changed} of {found.total} rewards change by up to {found.largest:.3g} if the "
+            f"{part_of(found.changed, found.total, 'rewards', 'change')} "
+            f"by up to {found.largest:.3g} if the "
             f"batch holds {found.batches}.",
             (
                 "Score each response on its own scale: do not divide by the batch's largest reward "

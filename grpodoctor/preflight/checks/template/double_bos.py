@@ -11,6 +11,7 @@ from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.chat_template import render_text
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import part_of
 
 _MAX_ROWS = 2000
 _SHOWN = 5
@@ -90,7 +91,7 @@ def _two_bos_tokens(context: PreflightContext, rows: Sequence[PromptRow]) -> Ite
     if bos is not None and doubled:
         yield CheckFinding(
             "critical",
-            f"{len(doubled)} of {len(rows)} prompts start with two BOS tokens: "
+            f"{part_of(len(doubled), len(rows), 'prompts', 'start')} with two BOS tokens: "
             f"{_bos_token(context, bos)}.",
             ("Remove the BOS token from the prompts or from the template.",),
             tuple(row.location for row in doubled[:_SHOWN]),
@@ -101,7 +102,8 @@ def _two_bos_tokens(context: PreflightContext, rows: Sequence[PromptRow]) -> Ite
     if begun and list(context.tokenizer(begun[0].prompt)["input_ids"])[:2] == [bos, bos]:
         yield CheckFinding(
             "critical",
-            f"{len(begun)} of {len(rows)} text prompts start with {text!r}, and the tokenizer adds "
+            f"{part_of(len(begun), len(rows), 'text prompts', 'start')} "
+            f"with {text!r}, and the tokenizer adds "
             "a second BOS token.",
             ("Remove the BOS token from the prompts, or store prompts as messages.",),
             tuple(row.location for row in begun[:_SHOWN]),
@@ -120,7 +122,8 @@ def _opened_turns(context: PreflightContext, rows: Sequence[PromptRow]) -> Itera
     if context.tokenizer.chat_template and len(opened) > _OPENED_SHARE * len(rows):
         yield CheckFinding(
             "warning",
-            f"{len(opened)} of {len(rows)} user messages end with the assistant's opening, "
+            f"{part_of(len(opened), len(rows), 'user messages', 'end')} "
+            "with the assistant's opening, "
             f"{opened[0][1]!r}, which the template writes itself.",
             ("Remove it from the messages; the template begins the assistant's turn.",),
             tuple(row.location for row, _ in opened[:_SHOWN]),
@@ -141,7 +144,8 @@ def _rendered_prompts(
     if locations:
         yield CheckFinding(
             "warning",
-            f"{len(locations)} of {len(rows)} prompts contain chat-template tokens, so the "
+            f"{part_of(len(locations), len(rows), 'prompts', 'contain')} "
+            "chat-template tokens, so the "
             "template is applied twice.",
             ("Store prompts without the template, as text or messages.",),
             tuple(locations[:_SHOWN]),
@@ -168,7 +172,8 @@ def _control_tokens(context: PreflightContext, rows: Sequence[PromptRow]) -> Ite
         share = len({row.number for row, _ in inside}) / len(rows)
         yield CheckFinding(
             "warning" if share >= _WARNING_SHARE else "info",
-            f"{len(inside)} of {len(rows)} prompts contain control tokens as text, such as "
+            f"{part_of(len(inside), len(rows), 'prompts', 'contain')} "
+            "control tokens as text, such as "
             f"{inside[0][1]!r}.",
             ("Remove them from the prompts: the tokenizer reads them as the end of a text.",),
             tuple(row.location for row, _ in inside[:_SHOWN]),
@@ -189,7 +194,8 @@ def _foreign_marks(context: PreflightContext, rows: Sequence[PromptRow]) -> Iter
     if share >= _WARNING_SHARE:
         yield CheckFinding(
             "warning",
-            f"{len(located)} of {len(rows)} prompts contain the chat template of another model, "
+            f"{part_of(len(located), len(rows), 'prompts', 'contain')} "
+            "the chat template of another model, "
             f"such as {inside[0][1]!r}.",
             ("Store prompts without a template, as messages; this model reads its marks as text.",),
             tuple(row.location for row, _ in list(located.values())[:_SHOWN]),

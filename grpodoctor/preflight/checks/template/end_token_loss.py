@@ -9,6 +9,7 @@ from typing import ClassVar
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
+from grpodoctor.support.numbers import part_of
 
 _ORDINARY = re.compile(r"\s*(?:[^\W_]+|[.,;:!?'\"()+*/=$%&#@-]+)\s*|\s+")
 """Words, numbers, signs and white space. Real padding tokens have brackets around them."""
@@ -103,7 +104,8 @@ def _dropped_end_tokens(context: PreflightContext) -> Iterator[CheckFinding]:
     if finished and dropped:
         yield CheckFinding(
             "critical",
-            f"{len(dropped)} of {len(finished)} finished responses have no end token, so it gets "
+            f"{part_of(len(dropped), len(finished), 'finished responses', 'have')} "
+            "no end token, so it gets "
             "no loss.",
             ("Have the engine return the token at which it stopped.",),
             figures={"share": len(dropped) / len(finished)},

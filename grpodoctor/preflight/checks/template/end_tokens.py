@@ -10,6 +10,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.config_columns import listed_settings
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
+from grpodoctor.support.numbers import part_of
 
 _MAX_ANSWERS = 500
 
@@ -135,7 +136,11 @@ def _share_containing(context: PreflightContext, token: int) -> tuple[str, ...]:
     answers = [row.answer for row in context.rows if row.answer][:_MAX_ANSWERS]
     ids = [context.tokenizer(text, add_special_tokens=False)["input_ids"] for text in answers]
     containing = sum(token in encoded for encoded in ids)
-    return (f"{containing} of {len(answers)} reference answers contain it",) if answers else ()
+    return (
+        (f"{part_of(containing, len(answers), 'reference answers', 'contain')} it",)
+        if answers
+        else ()
+    )
 
 
 def _unknown_tokens(context: PreflightContext) -> Iterator[CheckFinding]:
@@ -220,7 +225,9 @@ def _appended_to_prompts(context: PreflightContext) -> Iterator[CheckFinding]:
         f"The tokenizer appends the EOS token {context.describe_token(last[0])} to every text, so "
         "prompts end before the response.",
         ("Set add_eos_token=false in tokenizer_config.json, and correct the post-processor.",),
-        (f"{len(bare)} of {len(context.rows)} prompts are text",) if context.rows else (),
+        (f"{part_of(len(bare), len(context.rows), 'prompts', 'are')} text",)
+        if context.rows
+        else (),
     )
 
 

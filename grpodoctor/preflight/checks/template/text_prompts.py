@@ -9,6 +9,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.support.numbers import part_of
 
 _SHOWN = 3
 _RENDERS_TEXT = frozenset({"grpodoctor"})
@@ -69,7 +70,8 @@ class TextPrompts(Check):
         return (
             CheckFinding(
                 "warning",
-                f"{len(bare)} of {len(context.rows)} prompts are text; TRL and OpenRLHF do not "
+                f"{part_of(len(bare), len(context.rows), 'prompts', 'are')} "
+                "text; TRL and OpenRLHF do not "
                 "apply the chat template.",
                 ('Store prompts as messages: [{"role": "user", "content": "…"}].',),
                 tuple(f"{row.location}: {row.prompt[:80]!r}" for row in bare[:_SHOWN]),

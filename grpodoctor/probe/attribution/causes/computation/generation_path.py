@@ -10,6 +10,7 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Integers, Tokens
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.support.numbers import part_of
 
 _FADES = 5.0
 """Ratio of the early to the late gap from which a lost state is fading: what was computed with it
@@ -89,7 +90,8 @@ def replaced_ids(tokens: Tokens) -> str | None:
     pairs = zip(tokens.ids_N[places].tolist(), sampled.tolist(), strict=True)
     (recorded, drawn), _ = Counter(pairs).most_common(1)[0]
     return (
-        f"Where {int(is_listed.sum())} of {places.size} responses begin to differ, the reported "
+        f"Where {part_of(int(is_listed.sum()), places.size, 'responses', 'begin')} "
+        "to differ, the reported "
         f"value is that of another token, such as {drawn} in place of {recorded}"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.support.numbers import part_of
 
 _GREEDY = 0.95
 """Share of likeliest tokens from which copies follow from greedy decoding."""
@@ -40,7 +41,8 @@ class DuplicateSamples(Cause):
         copied_B = variant.tokens.copied_B
         return ExperimentResult(
             summary=(
-                f"{int(copied_B.sum())} of {copied_B.size} responses repeat an earlier sample of "
+                f"{part_of(int(copied_B.sum()), copied_B.size, 'responses', 'repeat')} "
+                "an earlier sample of "
                 "their prompt token by token, although a second draw is unlikely"
             ),
             confidence="likely",

@@ -10,6 +10,7 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.support.numbers import part_of
 
 _FEWEST_ENDS = 8
 _FEWEST = 4
@@ -147,7 +148,7 @@ def without_dropped_ends(experiments: Experiments, tokens: Tokens) -> Tokens:
 def _strange(experiments: Experiments, tokens: Tokens) -> list[str]:
     """Faults of the responses' last tokens in words."""
     counts, total = _faulty_ends(experiments, tokens), tokens.lengths_B.size
-    return [f"{count} of {total} responses {words}" for words, count in counts.items()]
+    return [part_of(count, total, "responses", words) for words, count in counts.items()]
 
 
 def _faulty_ends(experiments: Experiments, tokens: Tokens) -> dict[str, int]:

@@ -8,7 +8,7 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.severity import EXACT
-from grpodoctor.support.numbers import count_of
+from grpodoctor.support.numbers import count_of, part_of
 
 _SHOWN = 3
 
@@ -49,7 +49,8 @@ class PromptIds(Cause):
         shown = [f"prompt {n}: {_kind(sampler[n], learner[n])}" for n in differing[:_SHOWN]]
         return ExperimentResult(
             summary=(
-                f"{len(differing)} of {len(learner)} prompts have different ids ({most}); k3 is "
+                f"{part_of(len(differing), len(learner), 'prompts', 'have')} "
+                f"different ids ({most}); k3 is "
                 f"{before.gap:.2g} nats per token after the learner's ids and "
                 f"{max(after.gap, EXACT):.2g} after the sampler's"
             ),

@@ -8,6 +8,7 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.subsets import LONG_PROMPTS, subset_of
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.support.numbers import part_of
 
 
 class SubsetOfSequences(Cause):
@@ -45,7 +46,8 @@ class SubsetOfSequences(Cause):
         ]
         return ExperimentResult(
             summary=(
-                f"{int(off_B.sum())} of {off_B.size} responses carry {hypothesis.strength:.0%} of "
+                f"{part_of(int(off_B.sum()), off_B.size, 'responses', 'carry')} "
+                f"{hypothesis.strength:.0%} of "
                 f"the gap and differ {times:.3g} times as much as the others; they are "
                 f"{found.words}"
             ),
