@@ -291,3 +291,43 @@ def test_what_the_format_earns_is_reported_once() -> None:
     assert [each.summary for each in kept] == [form.summary, other.summary]
     assert "weights" in kept[0].advice[0]
     assert without_same_form([long, other]) == [long, other]
+
+
+def test_a_function_that_reads_another_column_has_its_answers_there(tmp_path: Path) -> None:
+    rows: list[Row] = [
+        {
+            "question": f"{text} Write the number in \\boxed{{}}.",
+            "solution": f"Add the two numbers. This gives **{answer}** pens, so Ann has them all.",
+            "final_answer": [str(answer)],
+        }
+        for text, answer in _sums()
+    ]
+    reward = r"""
+import re
+def score(completions, final_answer, **kwargs):
+    found = [re.findall(r"\\boxed\{([^}]*)\}", text) for text in completions]
+    return [float(bool(f) and f[-1] == right[0]) for f, right in zip(found, final_answer)]
+"""
+    assert not _examined(tmp_path, "REW101", rows, reward).alarms
+
+
+def test_the_last_of_several_labels_is_right_by_chance(tmp_path: Path) -> None:
+    rows: list[Row] = [
+        {"question": f"Which of A, B, C and D is item {at}? End with 'Answer: X'.", "answer": label}
+        for at, label in enumerate("ABCDDCBAACBD" * 5)
+    ]
+    reward = r"""
+import re
+def score(prompts, completions, answers):
+    found = [re.findall(r"Answer: ([A-D])", text) for text in completions]
+    return [float(bool(f) and f[PLACE] == right) for f, right in zip(found, answers)]
+"""
+    last = _examined(tmp_path / "last", "REW102", rows, reward.replace("PLACE", "-1")).alarms
+    assert not [each for each in last if "several answers" in each]
+    any_one = reward.replace("f[PLACE] == right", "right in f")
+    paid = _examined(tmp_path / "any", "REW102", rows, any_one).alarms
+    assert [each for each in paid if "several answers" in each]
+
+
+def test_variables_are_no_words_of_another_language() -> None:
+    assert not is_rather("Let w, z, i and o be numbers. Find w + z + i + o.", "Polish", "English")

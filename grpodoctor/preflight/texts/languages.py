@@ -73,7 +73,8 @@ def is_rather(text: str, language: str, other: str) -> bool:
     """
     if not {language, other} <= _WORDS.keys():
         return True
-    words = frozenset(_words(_CODE.sub(" ", text)))
+    # One letter may be a variable.
+    words = frozenset(word for word in _words(_CODE.sub(" ", text)) if len(word) > 1)
     own, foreign = (
         len(words & (_WORDS[one] - _WORDS[two]))
         for one, two in ((language, other), (other, language))

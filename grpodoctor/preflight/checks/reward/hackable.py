@@ -11,7 +11,11 @@ from statistics import fmean
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers.accepted_answers import above_chance, accepted_by_chance
+from grpodoctor.preflight.answers.accepted_answers import (
+    above_chance,
+    accepted_by_chance,
+    rate_of_one_label,
+)
 from grpodoctor.preflight.answers.constructed_answers import (
     COPIED_PROMPT,
     EARLY_EXIT,
@@ -341,6 +345,8 @@ class HackableReward(Check):
         by_listing = accepted_by_chance([row.row for row in rows])
         if name == COPIED_PROMPT:
             by_listing = _rate_by_listing(rows)
+        if name in (SEVERAL, SEVERAL_LINES, SEVERAL_INSIDE):
+            by_listing = max(by_listing, rate_of_one_label([row.row for row in rows]))
         if len(full) >= self.min_rows and share >= self.min_row_share + by_listing:
             is_severe = share > 0.5 and name not in _NEVER_CRITICAL
             severity: Severity = "critical" if is_severe else "warning"
