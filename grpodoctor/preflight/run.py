@@ -20,6 +20,7 @@ from grpodoctor.preflight.checks.engines.zero_learning_rate import ZeroLearningR
 from grpodoctor.preflight.checks.responses.pass_rates import PassRates
 from grpodoctor.preflight.config_lint import ConfigResults, check_config
 from grpodoctor.preflight.context import ModelFiles, NoModelError, PreflightContext
+from grpodoctor.preflight.inputs.columns import ANSWER_COLUMNS, PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.filtered_rows import write_rows
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, PromptTable, read_prompt_table
 from grpodoctor.preflight.inputs.request import PreflightRequest
@@ -242,9 +243,23 @@ def _inferred_answers(
         return None
     if solved := solved_puzzles(reward, rows, request.settings):
         return solved
-    if any(row.answer is not None for row in rows):
+    if any(row.answer is not None for row in rows) and not _reads_another_column(reward, rows):
         return None
     return infer_answers(reward, rows, request.settings)
+
+
+def _reads_another_column(reward: UserReward, rows: Sequence[PromptRow]) -> bool:
+    """Whether the function names columns as parameters, but not the one that has the answers.
+
+    A table may have worked solutions in a usual column and their results in another one.
+    """
+    columns = {str(name) for row in rows for name in row.columns}
+    read = {*reward.parameters, *reward.keywords}
+    used = next((name for name in ANSWER_COLUMNS if name in columns), "")
+    if not used or used in read or read & {"answers", "ground_truth", "ground_truths"} - columns:
+        return False
+    prompts = {*PROMPT_COLUMNS, *(row.prompt_column for row in rows)}
+    return bool({*reward.parameters} & columns - prompts)
 
 
 def _engine_runner(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -12,6 +13,8 @@ from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 _DEVIATIONS = 3.0
 """Standard deviations by which a share of rows may exceed its expectation by chance."""
 
+_MOST_LABELS, _MIN_OF_LABEL = 10, 3
+"""Labels of a closed set, and rows of each."""
 _ANY = re.compile(
     r"\bany (?:such|one|of|single|valid|correct|right|legal|winning|possible)\b|"
     r"\bone (?:of them|such \w+|\w+) is enough\b|\b(?:only|just) one of\b",
@@ -40,6 +43,17 @@ def accepted_by_chance(rows: Sequence[PromptRow]) -> float:
         for answer, own in zip(answers, accepted, strict=True)
     ]
     return above_chance(max(fmean(shares), 1 / len(rows)), len(rows))
+
+
+def rate_of_one_label(rows: Sequence[PromptRow]) -> float:
+    """Share of rows in which a fixed label may be right; 0 if the answers are no closed set.
+
+    A function that reads the last of several labels reads the same one in every row.
+    """
+    counts = Counter((row.answer or "").strip().casefold() for row in rows)
+    if len(counts) > _MOST_LABELS or len(rows) < _MIN_OF_LABEL * len(counts):
+        return 0.0
+    return above_chance(max(counts.values()) / len(rows), len(rows))
 
 
 def above_chance(rate: float, rows: int) -> float:
