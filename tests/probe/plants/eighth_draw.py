@@ -4,13 +4,14 @@ Sixteen single faults, eight doubles and four healthy pairs. Kinds are drawn in 
 which threads of public issue trackers report them (`eighth_draw_kinds` names the threads), whether
 or not an earlier set has them: a systematic sample, so that each group of kinds has its share
 within one pair. It gives the single faults and the first of each double; the second is drawn by
-chance. A kind can occur twice. Sizes are log-uniform. Families are drawn by chance with a weight of one over one plus the number of times that earlier
-natural draws had them; none occurs twice. Of two neighbors, a coin decides which is in half A. The
-seed, the kinds and the names that count were committed before attribution was run on any pair. A
-pair is drawn again if the fault does not fit the family, or if it, or one of two faults alone,
-makes no difference that matters (a mean |Δp| of at most .01), and a healthy pair if it has more
-than .006, which was measured without attribution; after four tries the kind is drawn again, too. The older checkpoint is given in every second
-pair with old weights. The author had read attribution's documentation and not its code.
+chance. A kind can occur twice. Sizes are log-uniform. Families are drawn by chance with a weight of
+one over one plus the number of times that earlier natural draws had them; none occurs twice. Of two
+neighbors, a coin decides which is in half A. The seed, the kinds and the names that count were
+committed before attribution was run on any pair. A pair is drawn again if the fault does not fit
+the family, or if it, or one of two faults alone, makes no difference that matters (a mean |Δp| of
+at most .01), and a healthy pair if it has more than .006, which was measured without attribution;
+after four tries the kind is drawn again, too. The older checkpoint is given in every second pair
+with old weights. The author had read attribution's documentation and not its code.
 """
 
 from __future__ import annotations
