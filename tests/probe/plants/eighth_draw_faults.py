@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tests.probe.plants.computing import add_faults
+import torch
+
+from tests.probe.plants.computing import _wrap_attention, add_faults
+
+NEED_EAGER = {"kv_read_scaled"}
+"""Faults that wrap the family's own attention function, of which an engine can have one."""
 
 
 def _norm_eps_of(engine: Any, value: str) -> None:
@@ -37,4 +42,19 @@ def _repeated(prompt: Sequence[int], count: int) -> list[int]:
     return [*prompt[:-1], *turn, prompt[-1]]
 
 
-add_faults({"norm_eps_of": _norm_eps_of})
+def _kv_read_scaled(engine: Any, factor: str) -> None:
+    """The cache is fp8, written without a scale, and multiplied by one when read.
+
+    A relative of `kv_unscaled`, which no set plants.
+    """
+
+    def change(
+        original: Any, layer: Any, q: Any, k: Any, v: Any, mask: Any, *r: Any, **n: Any
+    ) -> Any:
+        kept = (float(factor) * each.to(torch.float8_e4m3fn).to(each) for each in (k, v))
+        return original(layer, q, *kept, mask, *r, **n)
+
+    _wrap_attention(engine, change)
+
+
+add_faults({"kv_read_scaled": _kv_read_scaled, "norm_eps_of": _norm_eps_of})

@@ -161,6 +161,7 @@ def load(model: str, options: Mapping[str, Any]) -> Planted:
     sets = (computing.ATTENTION, further.NEED_EAGER, unseen_computing.NEED_EAGER)
     if faults.keys() & engine_bugs.NEED_EAGER.union(
         field_bugs.NEED_EAGER,
+        eighth_draw_faults.NEED_EAGER,
         fifth_draw_faults.NEED_EAGER,
         fourth_draw_faults.NEED_EAGER,
         natural_draw.NEED_EAGER,
