@@ -32,6 +32,8 @@ RELATIVES: tuple[tuple[str, str, tuple[str, Any]], ...] = (
     ("glm4", "sines_lost", ("rope_part", ["sines", 0.0])),
     ("mistral", "weights_saturated:240", ("weight_saturation", ["tensor", 240 / 448])),
     ("phi3", "rows_saturated:224", ("weight_saturation", ["row", 0.5])),
+    ("qwen3", "kv_unscaled:1.6", ("cache_scale", ["unread", 1.6])),
+    ("olmo2", "kv_read_scaled:0.6", ("cache_scale", ["unwritten", 0.6])),
     ("llama", "rotation_lost:16", ("input_rotation", ["down_proj", 16])),
     ("qwen2", "heads_unrotated:16", ("input_rotation", ["o_proj", 16])),
     ("mixtral", "expert_summed_twice:2", ("expert_scale", ["3/4", 2.0])),

@@ -151,6 +151,10 @@ def _pattern(name: str, change: Any) -> str:
     return f"{what} of layer {change} in all layers"
 
 
+_SCALED_ONCE = {
+    "unread": "keys and values in fp8 divided by {} when written, and not multiplied when read",
+    "unwritten": "keys and values in fp8 multiplied by {} when read, and not divided when written",
+}
 _WORDED: dict[str, Callable[..., str]] = {
     "update_format": coarse_update_in_words,
     "update_moved": moved_update_in_words,
@@ -158,6 +162,7 @@ _WORDED: dict[str, Callable[..., str]] = {
     "bounded_cache": lambda first, last: (
         f"the first {first} and the last {shown(last)} tokens seen, none between"
     ),
+    "cache_scale": lambda form, scale: _SCALED_ONCE[str(form)].format(shown(scale)),
     "experts_from": experts_in_words,
     "input_rotation": lambda name, size: (
         f"the inputs of {name} rotated in blocks of {shown(size)} (Hadamard)"

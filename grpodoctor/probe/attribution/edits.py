@@ -19,8 +19,9 @@ Kind = Literal["number", "integer", "choice"]
 _MOST_VALUES = 64
 _WITH_ATTRIBUTE = frozenset(
     {
-        "adapter_part", "bias_scale", "bounded_cache", "dry_penalty", "expert_scale", "expert_sum",
-        "experts_from", "function_name", "input_rotation", "layer_from", "layer_pattern",
+        "adapter_part", "bias_scale", "bounded_cache", "cache_scale", "dry_penalty",
+        "expert_scale", "expert_sum", "experts_from", "function_name", "input_rotation",
+        "layer_from", "layer_pattern",
         "layer_rope_base", "layer_rope_like", "layer_rope_scaling", "layer_scale", "layer_window",
         "lost_experts", "lost_part", "mean_rows", "norm_place", "operation", "output_scale",
         "parameter_scale",

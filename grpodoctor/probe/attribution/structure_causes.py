@@ -19,6 +19,11 @@ STRUCTURE: dict[str, ComputedCause] = {
         "Calibrate the scales of the fp8 cache (k_scale, v_scale), compute them at run time, or "
         "keep the cache in the precision of the model.",
     ),
+    "cache_scale": ComputedCause(
+        "kv-cache", "The {side} applies the scale of its fp8 key-value cache once", "{value}",
+        "Keys and values must be read with the scale with which they were written: check k_scale "
+        "and v_scale after each weight sync, and that the attention kernel reads them.",
+    ),
     "split_attention": ComputedCause(
         "attention-merge", "The {side} merges two parts of attention with wrong weights",
         "attention to the first {value} tokens merged with the rest by base-2 logarithms",

@@ -12,7 +12,7 @@ import torch
 from contract import InapplicableError
 from torch import Tensor, nn
 
-from hf.what_if.rounding import rounded, saturated
+from hf.what_if.rounding import rounded, saturated, scaled_once
 
 CACHED = ("keys", "values")
 """What a cache can round alone."""
@@ -102,6 +102,9 @@ class AttentionEdits:
     have the key-value heads of the first."""
     kv_saturation: float = 0.0
     """Keys and values in fp8 with a scale that clips them at this number; 0 does not."""
+    cache_scale: tuple[str, float] = ("", 1.0)
+    """Keys and values in fp8 whose scale acts once: `unread` divides by it when they are written,
+    `unwritten` multiplies by it when they are read."""
     split_attention: int = 0
     """Attention to this many first tokens is merged with the rest by weights of another base."""
     open_prompt: bool = False
@@ -167,10 +170,7 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
         position_bias: Tensor | None = None, **others: Any,
     ) -> tuple[Tensor, None]:  # fmt: skip
         _refuse_scores(others)
-        if edits.kv_cache:
-            key, value = _in_cache(key, value, edits.kv_cache)
-        if edits.kv_saturation:
-            key, value = (saturated(each, float(edits.kv_saturation)) for each in (key, value))
+        key, value = _stored(key, value, edits)
         if edits.kept is not None:
             key, value = edits.kept.applied(module, key, value)
         groups = query.shape[1] // key.shape[1]
@@ -214,6 +214,19 @@ def _of_selected(scores: Tensor, indices_BQK: Tensor) -> Tensor:
     """
     hidden = torch.ones_like(scores[:, 0], dtype=torch.bool).scatter(-1, indices_BQK.long(), False)
     return scores.masked_fill(hidden[:, None], torch.finfo(torch.float32).min)
+
+
+def _stored(key: Tensor, value: Tensor, edits: AttentionEdits) -> tuple[Tensor, Tensor]:
+    """Keys and values as a cache in few bits returns them."""
+    if edits.kv_cache:
+        key, value = _in_cache(key, value, edits.kv_cache)
+    if edits.kv_saturation:
+        limit = float(edits.kv_saturation)
+        key, value = saturated(key, limit), saturated(value, limit)
+    form, scale = edits.cache_scale
+    if form:
+        key, value = (scaled_once(each, form, float(scale)) for each in (key, value))
+    return key, value
 
 
 def _in_cache(key: Tensor, value: Tensor, edit: str) -> tuple[Tensor, Tensor]:

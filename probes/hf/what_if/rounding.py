@@ -20,6 +20,9 @@ _BITS = {"int8": 8, "int4": 4}
 _FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """The magnitudes of a 4-bit number with two bits of exponent and one of mantissa."""
 _MX, _NV, _MX8 = "mxfp4", "nvfp4", "mxfp8"
+_FP8_MOST = torch.finfo(torch.float8_e4m3fn).max
+SCALED_ONCE = ("unread", "unwritten")
+"""How the scale of a cache can be missing on one side."""
 FORMATS = (*_FLOATS, *_BITS, _MX, _NV, _MX8)
 _GROUPS = (16, 32, 64, 128)
 _IN_GROUPS = (f"{k}{size}" for k in ("group", "zero", "next", "below") for size in _GROUPS)
@@ -142,6 +145,19 @@ def _scaled(values: Tensor, largest: Tensor, form: str) -> Tensor:
     if form in _FLOATS:
         return (values / scale).to(_FLOATS[form]).float() * scale
     return (values / scale).round().clamp(-most, most) * scale
+
+
+def scaled_once(values: Tensor, form: str, scale: float) -> Tensor:
+    """Rounded to fp8, and divided by a scale before (`unread`) or multiplied after (`unwritten`).
+
+    Raises:
+        InapplicableError: for another form, or a scale that is not positive.
+    """
+    if form not in SCALED_ONCE or not scale > 0:
+        raise InapplicableError(f"a scale {form!r} of {scale:g} is unknown")
+    before, after = (1 / scale, 1.0) if form == "unread" else (1.0, scale)
+    kept = (values.float() * before).clamp(-_FP8_MOST, _FP8_MOST).to(torch.float8_e4m3fn)
+    return (kept.float() * after).to(values.dtype)
 
 
 def saturated(values: Tensor, limit: float) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.probe.plants import (
+    eighth_draw,
     engine_bugs,
     exclusions,
     field_bugs,
@@ -293,7 +294,7 @@ def unseen() -> Iterator[Plant]:
     yield from _recurring_bugs()
     yield from _rewritten_kernels()
     draws = (natural_draw, second_draw, third_draw, fourth_draw, fifth_draw, sixth_draw)
-    for draw in (*draws, seventh_draw):
+    for draw in (*draws, seventh_draw, eighth_draw):
         yield from _drawn(draw.pairs())
     yield from _drawn(generation_doubles.pairs())
     yield from _exclusions()

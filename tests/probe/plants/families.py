@@ -17,6 +17,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from tests.probe.plants.eighth_draw_families import EIGHTH_DRAW_FAMILIES
 from tests.probe.plants.engine_bug_families import ENGINE_BUG_FAMILIES
 from tests.probe.plants.family_settings import LATENT
 from tests.probe.plants.field_bug_families import FIELD_BUG_FAMILIES
@@ -78,7 +79,7 @@ _WITHOUT_PLANTS: dict[str, tuple[str, dict[str, Any]]] = {
 """Its cache keeps states outside of its layers."""
 _CORRECTED = ENGINE_BUG_FAMILIES | FIELD_BUG_FAMILIES | REPORT_BUG_FAMILIES | ISSUE_BUG_FAMILIES
 _CORRECTED |= UPSTREAM_BUG_FAMILIES | RECURRING_BUG_FAMILIES | NATURAL_DRAW_FAMILIES
-_CORRECTED |= SECOND_DRAW_FAMILIES | FOURTH_DRAW_FAMILIES
+_CORRECTED |= SECOND_DRAW_FAMILIES | FOURTH_DRAW_FAMILIES | EIGHTH_DRAW_FAMILIES
 _ALL = FAMILIES | UNSEEN_FAMILIES | FRESH_FAMILIES | _CORRECTED | _WITHOUT_PLANTS
 
 

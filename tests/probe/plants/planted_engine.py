@@ -21,6 +21,7 @@ from contract import Processing, Response, Sampling, serve
 
 from tests.probe.plants import (
     computing,
+    eighth_draw_faults,
     engine_bugs,
     field_bugs,
     fifth_draw_faults,
@@ -142,6 +143,7 @@ class Planted:
             responses = second_draw_faults.read(responses, self._faults)
             responses = third_draw_serving.read(responses, self._faults)
             responses = fourth_draw_faults.read(responses, self._faults)
+            responses = eighth_draw_faults.read(responses, self._faults)
             return unseen_serving.read(responses, self._faults)
         return [replace(each, prompt_ids=each.prompt_ids[:-1]) for each in responses]
 
@@ -159,6 +161,7 @@ def load(model: str, options: Mapping[str, Any]) -> Planted:
     sets = (computing.ATTENTION, further.NEED_EAGER, unseen_computing.NEED_EAGER)
     if faults.keys() & engine_bugs.NEED_EAGER.union(
         field_bugs.NEED_EAGER,
+        eighth_draw_faults.NEED_EAGER,
         fifth_draw_faults.NEED_EAGER,
         fourth_draw_faults.NEED_EAGER,
         natural_draw.NEED_EAGER,

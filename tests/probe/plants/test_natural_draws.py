@@ -59,6 +59,12 @@ SIZES = {
     "seventh-draw-b-double": 2,
     "seventh-draw-a-healthy": 2,
     "seventh-draw-b-healthy": 2,
+    "eighth-draw-a": 8,
+    "eighth-draw-b": 8,
+    "eighth-draw-a-double": 4,
+    "eighth-draw-b-double": 4,
+    "eighth-draw-a-healthy": 2,
+    "eighth-draw-b-healthy": 2,
 }
 COMPUTED = (
     ("iquestcoder", "rope_default", "10000"),
@@ -135,6 +141,7 @@ COMPUTED = (
     ("bamba", "step_bias_twice", ""),
     ("internlm3", "rows_averaged", "56"),
     ("internlm3", "group_index_ignored", "16"),
+    ("olmo2", "norm_eps_of", "post_attention_layernorm,0.3"),
 )
 """Faults of the forward pass that a draw was the first to have: family, name and value."""
 

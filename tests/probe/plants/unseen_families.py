@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from tests.probe.plants import (
+    eighth_draw_families,
     field_bug_families,
     fourth_draw_families,
     issue_bug_families,
@@ -99,13 +100,14 @@ UNSEEN_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 _OFFSET = (
     "gemma3", "nemotron", *OFFSET_FAMILIES, *field_bug_families.OFFSET_FAMILIES,
     *issue_bug_families.OFFSET_FAMILIES, *upstream_bug_families.OFFSET_FAMILIES,
+    *eighth_draw_families.OFFSET_FAMILIES,
 )  # fmt: skip
 """Families whose norms add one to their weights."""
 _EMBEDDED = {
     "gemma3": 0.125, "granite": 1.3, "gpt2": 0.3, "lfm2": 0.3, **EMBEDDING_DEVIATION,
     **field_bug_families.EMBEDDING_DEVIATION, **report_bug_families.EMBEDDING_DEVIATION,
     **issue_bug_families.EMBEDDING_DEVIATION, **second_draw_families.EMBEDDING_DEVIATION,
-    **fourth_draw_families.EMBEDDING_DEVIATION,
+    **fourth_draw_families.EMBEDDING_DEVIATION, **eighth_draw_families.EMBEDDING_DEVIATION,
 }  # fmt: skip
 """Deviation of embeddings that are scaled, or tied to the head."""
 _HEAD = {

@@ -51,7 +51,14 @@ _ROUND_INPUTS = frozenset(
 _FITTED_BIASES = frozenset({"router_bias"})
 """Edits with a number for each expert of each layer, which are never quite those of the engine."""
 _ROUND_VALUES = frozenset(
-    {"kv_cache", "kv_saturation", "latent_cache", "norm_rounding", "residual_rounding"}
+    {
+        "cache_scale",
+        "kv_cache",
+        "kv_saturation",
+        "latent_cache",
+        "norm_rounding",
+        "residual_rounding",
+    }
 )
 """Edits that round other values of the computation. Weights are rounded once, on both sides to the
 same values."""
