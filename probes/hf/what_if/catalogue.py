@@ -35,7 +35,7 @@ from hf.what_if import (
 from hf.what_if.attention import CACHED
 from hf.what_if.modules import activations, biases, layers, norms, owners_of
 from hf.what_if.numerics import owned_weights
-from hf.what_if.rounding import SCALED_ONCE
+from hf.what_if.rounding import CACHE_SCALES, SCALED_ONCE
 
 _FACTORS = (0.25, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 4.0)
 _WINDOWS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -65,11 +65,18 @@ _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu", "quick_gelu", "relu
 _PARTS = (0.0, 0.5, 0.8, 1.25, 2.0)
 _SITE_FACTORS = (0.0, 0.7, 1.4, -1.0)
 _SITE_BOUNDS = (0.3, 1.0, 3.0)
-_HALVES = ("bfloat16", "float16")
-_CACHES = ("int8", "int8/column", "int8/tensor", "int4", "int4/column", "fp8", "fp8/tensor",
-           "fp8/row", "fp8_e5m2", "bfloat16", "float16")  # fmt: skip
-_CACHE_SCALES = (0.5, 0.7, 1.4, 2.0)
-_WEIGHTS_OF_KEYS = ("bfloat16", "float16", "fp8", "fp8/row", "fp8_e5m2", "int8")
+_HALVES, _FP8 = ("bfloat16", "float16"), ("fp8", "fp8/row", "fp8_e5m2")
+_CACHES = (
+    "int8",
+    "int8/column",
+    "int8/tensor",
+    "int4",
+    "int4/column",
+    *_FP8,
+    "fp8/tensor",
+    *_HALVES,
+)
+_WEIGHTS_OF_KEYS = (*_HALVES, *_FP8, "int8")
 _SINK_SHIFTS = (-2.0, -math.log(2), math.log(2), 1.0, 2.0)
 """ln 2: a sink is counted twice, or half."""
 _SINK_FACTORS = (0.25, 0.5, math.log(2), 1 / math.log(2), 2.0, 4.0)
@@ -189,8 +196,9 @@ def _attention(model: Any) -> _Listed:
     yield "kv_cache", [*_CACHES, *alone], "choice"
     yield "attention_weights", _WEIGHTS_OF_KEYS, "choice"
     yield "kv_saturation", number_formats.LIMITS, "number"
-    for form in SCALED_ONCE:
-        yield "cache_scale", [[form, scale] for scale in _CACHE_SCALES], "number"
+    yield from (
+        ("cache_scale", [[form, x] for x in CACHE_SCALES], "number") for form in SCALED_ONCE
+    )
     yield "head_order", ["tiled", "reversed", "next", "first of 2", "last of 2"], "choice"
     yield "open_prompt", [True], "choice"
     yield "mask_border", ["self", "next", "later", "earlier"], "choice"

@@ -23,6 +23,7 @@ _MX, _NV, _MX8 = "mxfp4", "nvfp4", "mxfp8"
 _FP8_MOST = torch.finfo(torch.float8_e4m3fn).max
 SCALED_ONCE = ("unread", "unwritten")
 """How the scale of a cache can be missing on one side."""
+CACHE_SCALES = (0.5, 0.7, 1.4, 2.0)
 FORMATS = (*_FLOATS, *_BITS, _MX, _NV, _MX8)
 _GROUPS = (16, 32, 64, 128)
 _IN_GROUPS = (f"{k}{size}" for k in ("group", "zero", "next", "below") for size in _GROUPS)
