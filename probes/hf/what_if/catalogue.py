@@ -65,20 +65,11 @@ _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu", "quick_gelu", "relu
 _PARTS = (0.0, 0.5, 0.8, 1.25, 2.0)
 _SITE_FACTORS = (0.0, 0.7, 1.4, -1.0)
 _SITE_BOUNDS = (0.3, 1.0, 3.0)
-_HALVES, _FP8 = ("bfloat16", "float16"), ("fp8", "fp8/row", "fp8_e5m2")
-_CACHES = (
-    "int8",
-    "int8/column",
-    "int8/tensor",
-    "int4",
-    "int4/column",
-    *_FP8,
-    "fp8/tensor",
-    *_HALVES,
-)
-_WEIGHTS_OF_KEYS = (*_HALVES, *_FP8, "int8")
-_SINK_SHIFTS = (-2.0, -math.log(2), math.log(2), 1.0, 2.0)
-"""ln 2: a sink is counted twice, or half."""
+_HALVES = ("bfloat16", "float16")
+_CACHES = ("int8", "int8/column", "int8/tensor", "int4", "int4/column", "fp8", "fp8/tensor",
+           "fp8/row", "fp8_e5m2", "bfloat16", "float16")  # fmt: skip
+_WEIGHTS_OF_KEYS = ("bfloat16", "float16", "fp8", "fp8/row", "fp8_e5m2", "int8")
+_SINK_SHIFTS = (-2.0, -math.log(2), math.log(2), 1.0, 2.0)  # ln 2: counted twice, or half
 _SINK_FACTORS = (0.25, 0.5, math.log(2), 1 / math.log(2), 2.0, 4.0)
 """ln 2: a kernel with base-2 logarithms does not convert the sink."""
 _AMPLITUDES = (0.7, 0.85, *(0.1 * math.log(factor) + 1 for factor in (4, 8, 16, 32, 64)), 2.0)
@@ -196,9 +187,7 @@ def _attention(model: Any) -> _Listed:
     yield "kv_cache", [*_CACHES, *alone], "choice"
     yield "attention_weights", _WEIGHTS_OF_KEYS, "choice"
     yield "kv_saturation", number_formats.LIMITS, "number"
-    yield from (
-        ("cache_scale", [[form, x] for x in CACHE_SCALES], "number") for form in SCALED_ONCE
-    )
+    yield from (("cache_scale", [[a, x] for x in CACHE_SCALES], "number") for a in SCALED_ONCE)
     yield "head_order", ["tiled", "reversed", "next", "first of 2", "last of 2"], "choice"
     yield "open_prompt", [True], "choice"
     yield "mask_border", ["self", "next", "later", "earlier"], "choice"
