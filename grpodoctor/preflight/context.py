@@ -247,6 +247,12 @@ class PreflightContext:
             return rows, error
         return rows, answers
 
+    def such_rows(self, count: int) -> str:
+        """How many rows of a kind `slice_faults` found, and among which."""
+        is_whole = len(self.reward_rows) <= _SLICED_ROWS
+        where = "the file has" if is_whole else f"its first {_SLICED_ROWS} rows have"
+        return f"{where} {count} such row{'' if count == 1 else 's'}"
+
     @cached_property
     def slice_faults(self) -> SliceFaults:
         """Kinds of rows in which the reward is wrong; empty if it cannot be known.

@@ -31,6 +31,7 @@ _ORDERED = re.compile(
 _QUERY = re.compile(r"\s*(?:select|with|insert|update|delete)\b", re.IGNORECASE)
 _MIN_PROSE_WORDS = 8
 CASE = "case"
+WHITE_SPACE = "white space"
 REASONING_KIND = "reasoning before it"
 WITHOUT_DECIMALS = "no decimals"
 THOUSANDS = "thousands separators"
@@ -84,7 +85,7 @@ Variant = Callable[[str, str, str], str | None]
 def response_variants(answer_format: str) -> Mapping[str, Variant]:
     """The kinds of other spellings, for answers in a format."""
     variants: dict[str, Variant] = {
-        "white space": _spaced,
+        WHITE_SPACE: _spaced,
         CASE: _other_case,
         "a unit": _with_unit,
         "LaTeX spelling": _other_latex,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,11 @@ from grpodoctor.preflight.answers.constructed_answers import (
 )
 from grpodoctor.preflight.answers.multiple_choice import letter_of_number
 from grpodoctor.preflight.answers.program_tests import passing_programs
-from grpodoctor.preflight.answers.requested_formats import WRAPPED, requested_formats
+from grpodoctor.preflight.answers.requested_formats import (
+    OF_THOUGHTS,
+    WRAPPED,
+    requested_formats,
+)
 from grpodoctor.preflight.answers.source_tags import fences_read
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.answers.tool_calls import json_content
@@ -61,6 +66,9 @@ _TIMED_ROWS, _SLOW_SECONDS, _SLOW_ROWS = 4, 0.02, 16
 a hundred responses to each row would take minutes."""
 _PROGRAM_FORMATS = frozenset({"plain", "code", "yours"})
 """Formats in which programs are written."""
+_ANSWER_TAG = re.compile(r"<(\w[\w-]*)>\s*\{answer\}\s*</\1>")
+_MAX_TAGGED = 6
+"""Layouts of tags that are compared with the bare answer."""
 _MAX_ROWS = 64
 """Rows to score: enough to find a parser that misses a tenth of the answers."""
 
@@ -237,7 +245,8 @@ def _score_answers(
         scored += _score_better(reward, answered, fenced, scored, empty)
     if all(each[0] == -math.inf for *_, each in scored):
         _rewards(reward, answered, finals)  # raises the error of the function
-    name, form, answers, rewards = max(scored, key=lambda entry: _worth(entry[3], empty))
+    best = max(scored, key=lambda entry: _worth(entry[3], empty))
+    name, form, answers, rewards = _as_asked(reward, answered, best, tried, empty) or best
     wrong = _rewards_of_wrong(reward, answered, form, answers, rewards)
     unrelated = _format_all(form, [UNRELATED] * len(answers))
     return ReferenceAnswers(
@@ -355,6 +364,28 @@ def _score_better(
         if _worth(rewards, nothing) > least:
             better.append((name, form, answers))
     return _score_all(reward, rows, better)
+
+
+def _as_asked(
+    reward: UserReward,
+    rows: Sequence[PromptRow],
+    best: _Scored,
+    tried: Sequence[_Candidate],
+    empty: Sequence[float],
+) -> _Scored | None:
+    """The tags that the prompts ask for, where the answer alone earns no more; None if it does.
+
+    A model writes what it is asked for. A parser that also accepts the bare answer, such as
+    `text.split("<answer>")[-1]`, reads the whole response only where the tags are missing.
+    """
+    if best[1] != "{answer}" or best[0] == OWN_SOLUTIONS:
+        return None
+    tagged = [
+        each for each in tried if (tag := _ANSWER_TAG.search(each[1])) and tag[1] not in OF_THOUGHTS
+    ]
+    scored = _score_all(reward, rows, tagged[:_MAX_TAGGED])
+    equal = [each for each in scored if _worth(each[3], empty) >= _worth(best[3], empty)]
+    return max(equal, key=lambda entry: _worth(entry[3], empty)) if equal else None
 
 
 def _worth(rewards: Sequence[float], empty: Sequence[float]) -> tuple[int, float]:

@@ -92,6 +92,17 @@ _SHOWN_TAGS = re.compile(
 )
 """A pair of tags around a short place for its content, also "<a> and </a>"."""
 
+_PAIR = re.compile(
+    r"(?P<gap>[ \t]*\n?[ \t]*)<(?P<name>[A-Za-z][\w-]{0,30})>(?P<before>\s*)"
+    r"(?P<content>[^<>\s][^<>\n]{0,80}?)(?P<after>\s*)</(?P=name)>"
+)
+"""A pair of tags with a place for its content, and the white space before and in it."""
+_SIDE_BY_SIDE = re.compile(
+    r"<([A-Za-z][\w-]{0,30})>\s*[^<>\s][^<>\n]{0,80}?\s*</\1>"
+    r"(?:[ \t]*\n?[ \t]*<([A-Za-z][\w-]{0,30})>\s*[^<>\s][^<>\n]{0,80}?\s*</\2>)"
+)
+"""Two pairs of tags next to each other, such as <think> ... </think> <answer> ... </answer>."""
+
 
 def ask_for_reasons(prompts: Sequence[str]) -> bool:
     """Whether most prompts ask for reasoning before the answer."""
@@ -280,7 +291,11 @@ def _filler(name: str, prompt: str) -> str:
 
 
 def _in_tags(prompt: str) -> Iterator[str]:
-    """Formats of pairs of tags, alone and in the order in which the prompt names them."""
+    """Formats of pairs of tags: as shown, alone, and in the order in which the prompt names them.
+
+    The white space between tags that are shown side by side may be what the reward requires.
+    """
+    yield from _shown_layouts(prompt)
     chosen = _tags_of(prompt)[:_MAX_TAGS]
     for opening, name in chosen:
         yield _tagged(opening, name, _ANSWER)
@@ -292,6 +307,22 @@ def _in_tags(prompt: str) -> Iterator[str]:
         contents = (_ANSWER if name == target else _filler(name, prompt) for _, name in chosen)
         parts = zip(chosen, contents, strict=True)
         yield "\n".join(_tagged(*tag, breaks + content + breaks) for tag, content in parts)
+
+
+def _shown_layouts(prompt: str) -> Iterator[str]:
+    """Layouts of several tags side by side, with the white space that the prompt shows."""
+    for shown in _SIDE_BY_SIDE.finditer(prompt):
+        pairs = [*_PAIR.finditer(shown[0])]
+        names = [pair["name"] for pair in pairs]
+        target = _target(names)
+        if names[-1] != target or len(set(names)) < len(names):
+            continue
+        form = ""
+        for pair in pairs:
+            content = _ANSWER if pair["name"] == target else _filler(pair["name"], prompt)
+            form += f"{pair['gap']}<{pair['name']}>{pair['before']}{content}{pair['after']}"
+            form += f"</{pair['name']}>"
+        yield form
 
 
 def _tags_of(prompt: str) -> list[tuple[str, str]]:

@@ -82,7 +82,10 @@ def states_answer(prompt: str, solution: str, classes: Classes = frozenset()) ->
             "Answer yes or no."
     """
     solution_words = words_of(solution)
-    if len(solution_words) >= _MIN_SOLUTION_WORDS and _contains(words_of(prompt), solution_words):
+    # Numbers alone are data: a grid may be a part of another grid.
+    is_text = any(not word[0].isdigit() for word in solution_words)
+    is_solution = is_text and len(solution_words) >= _MIN_SOLUTION_WORDS
+    if is_solution and _contains(words_of(prompt), solution_words):
         return True
     answer = words_of(final_answer(solution))
     if not answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from grpodoctor.preflight.answers.answer_variants import REASONING_KIND, WITHOUT_DECIMALS
+from grpodoctor.preflight.answers.answer_variants import CASE, REASONING_KIND, WITHOUT_DECIMALS
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
 from grpodoctor.preflight.answers.requested_formats import ask_for_reasons
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -13,6 +13,8 @@ from grpodoctor.preflight.texts.units import has_quantity
 
 _MIN_CARRYING = 0.2
 """Share of reference answers with a unit that shows that the questions ask for quantities."""
+_MOST_SHOWN = 12
+"""Different answers of a closed set, which prompts can show."""
 _ASKS_FOR_UNIT = re.compile(
     r"how (?:many|much|long|far|old|fast|tall|deep|heavy)|\$(?![A-Za-z{\\])|"
     r"[\u20ac%\u00b0]|degrees|\bcm\b|\bkm\b",
@@ -63,6 +65,8 @@ def unasked_kinds(rows: Sequence[PromptRow], answers: ReferenceAnswers) -> froze
         rows, lambda text: bool(_NUMBER_ONLY.search(text) or (shown and shown.search(text)))
     ):
         unasked.add("a unit")
+    if _show_case(rows, answers.answers):
+        unasked.add(CASE)
     is_object = not answers.answer_format.strip().startswith("{answer}")
     if most_ask(rows, lambda text: bool(ANSWER_ONLY.search(text))) or (
         is_object and not ask_for_reasons(["\n".join(row.texts()) for row in rows])
@@ -71,6 +75,18 @@ def unasked_kinds(rows: Sequence[PromptRow], answers: ReferenceAnswers) -> froze
     if most_ask(rows, lambda text: bool(_DECIMALS.search(text))):
         unasked.add(WITHOUT_DECIMALS)
     return frozenset(unasked)
+
+
+def _show_case(rows: Sequence[PromptRow], answers: Sequence[str]) -> bool:
+    """Whether most prompts show some of the answers in capitals and small letters as they are.
+
+    "Answer Yes or No" shows the case that the model writes.
+    """
+    words = {answer for answer in answers if answer.isalpha() and answer != answer.casefold()}
+    if not words or len(words) > _MOST_SHOWN:
+        return False
+    shown = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(words)))})\b")
+    return most_ask(rows, lambda text: bool(shown.search(text)))
 
 
 def _bare_number_in(form: str) -> re.Pattern[str] | None:

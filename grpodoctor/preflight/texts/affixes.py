@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 Words = tuple[str, ...]
@@ -16,19 +15,16 @@ def common_prefix(texts: Sequence[Words]) -> Words:
     """The longest beginning that most texts have; empty for fewer than five texts."""
     if len(texts) < _MIN_TEXTS:
         return ()
-    prefix: list[str] = []
-    having = list(texts)
-    while True:
-        at = len(prefix)
+    # Texts that share a beginning are neighbors in sorted order, and most texts include the middle.
+    middle = sorted(texts)[len(texts) // 2]
+    low, high = 0, max(len(middle) - 1, 0)
+    while low < high:
+        size = (low + high + 1) // 2
+        prefix = middle[:size]
         # One word of each text must remain.
-        nexts = Counter(text[at] for text in having if len(text) > at + 1)
-        if not nexts:
-            return tuple(prefix)
-        word, count = nexts.most_common(1)[0]
-        if count < _SHARE * len(texts):
-            return tuple(prefix)
-        prefix.append(word)
-        having = [text for text in having if len(text) > at + 1 and text[at] == word]
+        count = sum(len(text) > size and text[:size] == prefix for text in texts)
+        low, high = (size, high) if count >= _SHARE * len(texts) else (low, size - 1)
+    return middle[:low]
 
 
 def without_affixes(texts: Sequence[Words]) -> list[Words]:

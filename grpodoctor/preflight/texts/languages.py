@@ -20,11 +20,11 @@ _FREQUENT_WORDS = {
     "German": "der die das und ist nicht ein eine mit wie viele auf dem den von zu sind für im "
     "wenn welche jede hat wird je",
     "French": "le la les des et est une dans que pour combien avec sur quel quelle qui du ont sont "
-    "chaque si il elle tout",
+    "chaque si il elle tout de un en au par plus ce se",
     "Spanish": "el los las y es una que para con por cuántos cuántas cuál del son cada tiene si "
-    "hay qué como en su",
+    "hay qué como en su de un se al",
     "Portuguese": "o os as e uma que para com por quantos quantas qual do da dos das são cada tem "
-    "se em não seu no na",
+    "se em não seu no na de um",
     "Italian": "il lo gli e una che per con di quanti quante quale del della sono ogni ha se nel "
     "alla dei non un",
     "Dutch": "de het een en van is dat met hoeveel op zijn voor er elke als welke heeft worden aan "
@@ -40,6 +40,8 @@ _CODE = re.compile(r"```.*?```|\\[a-zA-Z]+|\$[^$]*\$|<[^<>]{1,40}>", re.DOTALL)
 _MIN_LETTERS = 8
 _MIN_HITS = 3
 """Frequent words that a Latin text must have; shorter texts have no known language."""
+_MOST_SHARED = 3
+"""How many times more words of its own than of another language a text has."""
 
 
 def language_of(text: str) -> str:
@@ -62,8 +64,29 @@ def _script(letter: str) -> str:
     return unicodedata.name(letter, "").partition(" ")[0].partition("-")[0]
 
 
+def is_rather(text: str, language: str, other: str) -> bool:
+    """Whether a text is in one language rather than in another one.
+
+    Related languages share frequent words, and a few of the others occur by accident ("met", "bu").
+    So at least three different words must be frequent in the one language only, and more than three
+    times as many as in the other only. Languages of different scripts are never confused.
+    """
+    if not {language, other} <= _WORDS.keys():
+        return True
+    words = frozenset(_words(_CODE.sub(" ", text)))
+    own, foreign = (
+        len(words & (_WORDS[one] - _WORDS[two]))
+        for one, two in ((language, other), (other, language))
+    )
+    return own >= _MIN_HITS and own > _MOST_SHARED * foreign
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W\d_]+", text.casefold())
+
+
 def _latin_language(text: str) -> str:
-    words = re.findall(r"[^\W\d_]+", text.casefold())
+    words = _words(text)
     hits = Counter({
         language: sum(word in frequent for word in words) for language, frequent in _WORDS.items()
     })  # fmt: skip

@@ -8,13 +8,17 @@ from itertools import groupby
 
 _COSMETIC_LATEX = re.compile(r"\\(?:left|right|displaystyle|,|;|!|:|quad|qquad)(?![a-zA-Z])")
 _VARIANT_LATEX = re.compile(r"\\[dt]frac(?![a-zA-Z])")
-_MARKUP = re.compile(r"\*\*|__|`+|^#+\s|</?[a-z][^<>]{0,40}>", re.MULTILINE)
-"""Markdown and HTML tags."""
+_MARKUP = re.compile(r"\*\*|__|`+|^#+\s|</?[a-z]\w*(?:\s[^<>\d]{0,40})?/?>", re.MULTILINE)
+"""Markdown and HTML tags. Numbers in a tag say something, such as the path of a drawing."""
 _HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DASHES = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212"), "-")
-_WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[-+*/^=<>%|()\[\]]")
-"""Numbers, words, operators and brackets. Operators and brackets carry meaning: 3+4 is not 3-4."""
+_SIGNS = str.maketrans({"\u00d7": "*", "\u22c5": "*", "\u00f7": "/"})
+_WORD = re.compile(
+    r"\d+(?:\.\d+)?|[^\W\d_]+|[-+*/^=<>%|()\[\]\u00ac\u00b1\u2190-\u21ff\u2200-\u22ff]"
+)
+"""Numbers, words, operators and brackets. Operators and brackets carry meaning: 3+4 is not 3-4, and
+P \u2227 Q is not P \u2228 Q."""
 _DRAWN = re.compile(r"\s*(?:\S+|\S(?:[ \t]+\S)+)\s*")
 _MIN_DRAWN = 3
 """Signs of a line of a drawing."""
@@ -47,7 +51,7 @@ def words_of(text: str) -> tuple[str, ...]:
     """The words, numbers, operators and brackets of a text, folded to one spelling."""
     text = unicodedata.normalize("NFKC", text).translate(_DASHES).casefold()
     text = _MARKUP.sub(" ", text)
-    text = _VARIANT_LATEX.sub(r"\\frac", _COSMETIC_LATEX.sub(" ", text))
+    text = _VARIANT_LATEX.sub(r"\\frac", _COSMETIC_LATEX.sub(" ", text)).translate(_SIGNS)
     return tuple(_WORD.findall(_THOUSANDS.sub("", _HYPHEN.sub(" ", text))))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import GrpodoctorError
-from grpodoctor.preflight.answers.requested_formats import ask_for_reasons
+from grpodoctor.preflight.answers.requested_formats import ask_for_reasons, tag_layout
 from grpodoctor.preflight.answers.unasked_spellings import ANSWER_ONLY
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.template.added_text import added_text
@@ -43,7 +43,8 @@ class ConflictingInstructions(Check):
         template adds one.
 
     When it is wrong:
-        Reasoning may be asked for in thoughts, and the answer alone behind them.
+        Reasoning may be asked for in thoughts, and the answer alone behind them. A system message
+        that names a tag for the thought and one for the answer is therefore no conflict.
 
     References:
         The default system prompts of the templates of Qwen2.5 and others.
@@ -91,6 +92,8 @@ def _conflict(first: str, users: Sequence[str], who: str) -> Iterator[CheckFindi
     forbidden, asked = _forbids(first), ask_for_reasons(users)
     if forbidden and asked and sum(map(bool, bare)) <= len(users) / 2:
         yield _finding(f"Prompts ask for reasoning, and {who} {forbidden!r}.", first, users[0])
+    elif tag_layout([first]):
+        return  # the answer alone belongs into its tag, behind the thought in another one
     elif sum(map(bool, bare)) > len(users) / 2 and ask_for_reasons([first]) and not forbidden:
         quoted = next(filter(None, bare))
         yield _finding(

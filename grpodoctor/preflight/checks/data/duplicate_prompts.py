@@ -156,7 +156,7 @@ def _contradictory(duplicates: list[list[PromptRow]]) -> Iterator[CheckFinding]:
             "warning",
             f"{len(contradictory)} repeated prompt{'s have' if several else ' has'} "
             "contradictory answers.",
-            ("Check them: at least one of the answers is wrong.",),
+            ("Check them: an answer is wrong, or written in several ways.",),
             tuple(
                 ", ".join(f"{row.location}: {row.answer}" for row in rows[:3])
                 for rows in contradictory[:_SHOWN]

@@ -64,7 +64,7 @@ class GuessableAnswers(Check):
     min_guess_rate: ClassVar[float] = 0.2
     """Share of rows that a guess gets right, from which the check reports: five options."""
     warning_share: ClassVar[float] = 0.05
-    """Share of multiple-choice questions from which the finding is a warning."""
+    """Share of multiple-choice questions from which the check reports them."""
     max_p_value: ClassVar[float] = 1e-3
     """Probability of so frequent an answer by chance, below which the answer key is skewed."""
     min_excess: ClassVar[float] = 0.05
@@ -86,6 +86,8 @@ class GuessableAnswers(Check):
         counted = [(answer, count_options(row, answer)) for row, answer in answered]
         choices = [(answer, options) for answer, options in counted if options]
         others = [answer for answer, options in counted if not options]
+        if len(others) < self.warning_share * len(answered):
+            others = []
         findings = [
             *self._multiple_choice(context, choices, len(answered)),
             *self._frequent_answer(context, others),
@@ -103,6 +105,8 @@ class GuessableAnswers(Check):
             return
         guess = sum(1 / options for _, options in choices) / len(choices)
         share = len(choices) / rows
+        if share < self.warning_share:
+            return  # a few lists in other questions, whose chance level is no baseline
         letters = Counter(filter(None, (_key(answer, options) for answer, options in choices)))
         figures = {"choices": share, "guess": guess}
         skill, skew = 0.0, ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -396,6 +397,11 @@ def _texts_of(row: PromptRow) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
+_NAMED_LETTER = re.compile(
+    r"\b(?:answer|option|choice)\b(?:\s+(?:is|choice|option))*\s*[:=]?\s*[(\[]?([A-E])\b(?!\s+[a-z])",
+    re.IGNORECASE,
+)
+"""The letter that a solution names, such as "Answer: B" or "the correct option is (C)"."""
 _OWN_COLUMNS = ("choices", "options", "endings", "choices.text", "choices.label")
 
 
@@ -459,6 +465,8 @@ def _key_and_solution(row: PromptRow) -> tuple[PromptRow, str, str] | None:
     for name, value in flat_columns(row.columns).items():
         if not isinstance(value, str) or name == row.prompt_column or value == row.answer:
             continue
+        if letters := _NAMED_LETTER.findall(value):
+            return row, folded[key], folded.get(letters[-1].upper(), "")
         text = f" {' '.join(words_of(value))} "
         named = [letter for letter, option in folded.items() if option.strip() and option in text]
         if len(named) == 1 and len(text) > len(folded[named[0]]):

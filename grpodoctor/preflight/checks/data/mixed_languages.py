@@ -10,7 +10,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
-from grpodoctor.preflight.texts.languages import asked_language, language_of
+from grpodoctor.preflight.texts.languages import asked_language, is_rather, language_of
 
 _MAX_ROWS = 5000
 _MIN_ROWS = 20
@@ -68,11 +68,16 @@ class MixedLanguages(Check):
             return SkippedCheck("too few prompts have a known language", "pass more prompts")
         counts = Counter(language for _, language in known)
         main, most = counts.most_common(1)[0]
-        others = [(row, language) for row, language in known if language != main]
+        others = [
+            (row, language)
+            for row, language in known
+            if language != main and is_rather(row.prompt, language, main)
+        ]
         if len(others) < max(self.min_rows, self.min_share * len(known)):
             return ()
         is_meant = most < self.main_share * len(known) or _names_language(rows)
-        names = ", ".join(language for language, _ in counts.most_common()[1:4])
+        named = Counter(language for _, language in others)
+        names = ", ".join(language for language, _ in named.most_common(3))
         return (
             CheckFinding(
                 "info" if is_meant else "warning",

@@ -49,6 +49,39 @@ _ADVICE: Mapping[str, str] = {
 }
 
 
+def is_read_in(
+    reward: UserReward, answers: ReferenceAnswers, rows: Sequence[int], form: str
+) -> bool:
+    """Whether right answers in a format earn more than wrong ones in it, by half of the usual gap.
+
+    A sum of rewards may pay less for the layout and still read the answer.
+
+    Args:
+        reward: the reward function.
+        answers: the data's answers.
+        rows: rows whose correct answer is rewarded, and more than a wrong one.
+        form: the format.
+    """
+    chosen = rows[:_MAX_ROWS]
+    right = [format_answer(form, answers.answers[at]) for at in chosen]
+    wrong = [
+        format_answer(form, wrong_answer(answers.answers[at], answers.answers)) for at in chosen
+    ]
+    inputs = [answers.rows[at] for at in chosen]
+    try:
+        gains = [
+            one - other
+            for one, other in zip(
+                reward(inputs, right).total, reward(inputs, wrong).total, strict=True
+            )
+        ]
+    except DataError:  # REW103 reports it
+        return False
+    usual = [answers.rewards[at] - answers.wrong[at] for at in chosen]
+    read = [gain >= gap / 2 for gain, gap in zip(gains, usual, strict=True)]
+    return sum(read) > _MIN_SHARE * len(chosen)
+
+
 def lost_by_changes(
     reward: UserReward, answers: ReferenceAnswers, rows: Sequence[int], *, reasons: bool
 ) -> Iterator[CheckFinding]:

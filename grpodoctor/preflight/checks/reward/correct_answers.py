@@ -111,6 +111,9 @@ class CorrectAnswersNotRewarded(Check):
     summary: ClassVar[str] = "The reward function does not reward correct answers."
     critical_share: ClassVar[float] = 0.5
     """Share of unrewarded correct answers from which the finding is critical."""
+    min_share: ClassVar[float] = 0.05
+    """Share of unrewarded correct answers below which the finding is a note: every parser of
+    formulas misses a few answers of a real set, such as whole sentences."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Score the data's own answers."""
@@ -142,7 +145,7 @@ class CorrectAnswersNotRewarded(Check):
         severity: Severity = "critical" if share > self.critical_share else "warning"
         return (
             CheckFinding(
-                severity,
+                "info" if share < self.min_share else severity,
                 summary,
                 (_PARSER_ADVICE,),
                 (f"format: {answers.format_name}, {example!r}", *details),
@@ -206,14 +209,14 @@ def _kinds_of_rows(context: PreflightContext) -> tuple[CheckFinding, ...]:
     if fault:
         summary = (
             f"Correct answers earn nothing in {fault.failed} of {fault.tried} rows with "
-            f"{fault.name}; the file has {count_of(fault.rows, 'such row')}."
+            f"{fault.name}; {context.such_rows(fault.rows)}."
         )
         advice = "Check how the reward function reads these rows, or correct their answers."
         return (CheckFinding("warning", summary, (advice,), (), {"rows": float(fault.rows)}),)
     if scaled := context.slice_faults.scaled:
         summary = (
             f"Correct answers earn {scaled.own:.3g} in rows with {scaled.name} and "
-            f"{scaled.others:.3g} in others; the file has {count_of(scaled.rows, 'such row')}."
+            f"{scaled.others:.3g} in others; {context.such_rows(scaled.rows)}."
         )
         advice = "Give the rewards of all kinds of rows the same scale, such as 0 to 1."
         return (CheckFinding("warning", summary, (advice,), (), {"rows": float(scaled.rows)}),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from grpodoctor.preflight.answers.answer_variants import (
     REASONING,
     REASONING_KIND,
     THOUSANDS,
+    WHITE_SPACE,
     WITHOUT_DECIMALS,
     Variant,
     asked_formats,
@@ -40,6 +42,7 @@ from grpodoctor.preflight.answers.unasked_spellings import ANSWER_ONLY, most_ask
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.reward.changed_responses import (
     first_mention,
+    is_read_in,
     lost_before_label,
     lost_behind_thought,
     lost_by_changes,
@@ -63,8 +66,16 @@ _MAX_FORMATS = 12
 """Formats to try behind reasoning."""
 _MIN_WORDS = 4
 """Words of an answer that make it a text."""
+_THOUGHT_BEFORE = "<think>\nI think.\n</think>\n"
+"""A thought before a format."""
+_REASONING_MODEL = re.compile(
+    r"(?:^|[-_/])(?:r1|qwq|thinking|reason\w*)(?:[-_/.]|$)", re.IGNORECASE
+)
+"""Names of models that write a thought unasked."""
+_MODEL_KEY = re.compile(r"(?:^|\.)(?:model|model\.path|model_name_or_path|model_path|pretrain)$")
+"""Keys of configs under which the model is named."""
 _ADVICE = {
-    "white space": "Strip white space from both answers before they are compared.",
+    WHITE_SPACE: "Strip white space from both answers before they are compared.",
     CASE: "Compare words without regard to case.",
     "a unit": "Compare numbers by value; remove units from both answers.",
     "LaTeX spelling": "Compare formulas by value, for example with math-verify.",
@@ -141,7 +152,7 @@ class ExactMatchReward(Check):
         return (
             *self._other_spellings(context, reward, answers),
             *self._form(context, reward, answers),
-            *self._asked_format(reward, answers),
+            *self._asked_format(context, reward, answers),
             *self._alternatives(reward, answers),
             *self._changed(context, reward, answers),
         )
@@ -192,6 +203,12 @@ class ExactMatchReward(Check):
                 if (text := _variant(answers, index, variant))
             ]
             share = _lost_share(reward, answers, pairs)
+            if kind == WHITE_SPACE and not answers.is_graded:
+                # A line break behind the response alone is a finding of its own.
+                least = min(
+                    share, self._share_lost_in(reward, answers, answers.answer_format + "\n")
+                )
+                share = 0.0 if least >= self.min_lost_share else share
             if share >= self.min_lost_share and not (
                 kind == REASONING_KIND and self._is_read_after_reasoning(reward, answers)
             ):
@@ -268,7 +285,7 @@ class ExactMatchReward(Check):
             )
 
     def _asked_format(
-        self, reward: UserReward, answers: ReferenceAnswers
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
     ) -> Iterator[CheckFinding]:
         """The format that the prompts ask for must be rewarded."""
         prompts = ["\n".join(row.texts()) for row in answers.rows]
@@ -277,7 +294,11 @@ class ExactMatchReward(Check):
             if mark in answers.answer_format and answers.answer_format in answers.requested:
                 continue  # the prompts ask for more around the answer, such as a confidence
             share = self._share_lost_in(reward, answers, form)
-            if share >= self.min_lost_share:
+            if share >= self.min_lost_share and answers.answer_format == _THOUGHT_BEFORE + form:
+                yield _thought_finding(context, mark, share)
+            elif share >= self.min_lost_share and not is_read_in(
+                reward, answers, _recognized(answers), form
+            ):
                 on_one_line = self._share_lost_in(reward, answers, " ".join(form.split()))
                 yield _unread_finding(
                     "critical", mark, share, answers, one_line=on_one_line < self.min_lost_share
@@ -368,6 +389,29 @@ def _unread_finding(
         f"Prompts ask for {mark}, but {share:.0%} of correct answers {where} earn nothing.",
         (advice,),
         (f"rewarded format: {answers.answer_format!r}",),
+        {"share": share},
+    )
+
+
+def _thought_finding(context: PreflightContext, mark: str, share: float) -> CheckFinding:
+    """The format that the prompts ask for earns a reward only behind a thought.
+
+    Reasoning models write the thought unasked. Their templates or names tell; without them, a
+    reward that requires a thought is meant for such a model.
+    """
+    names = [
+        value
+        for key, value in context.flat_config.items()
+        if _MODEL_KEY.search(key) and isinstance(value, str) and "$" not in value
+    ]
+    template = str(context.tokenizer.chat_template or "") if context.files else ""
+    is_known = bool(template or names)
+    is_usual = "<think>" in template or any(map(_REASONING_MODEL.search, names))
+    return CheckFinding(
+        "warning" if is_known and not is_usual else "info",
+        f"{share:.0%} of correct answers in {mark} earn a reward only behind a thought in <think>.",
+        ("Check that the model writes <think> without being asked, or ask for it.",),
+        (f"rewarded format: {_THOUGHT_BEFORE + FORMATS['boxed']!r}",),
         {"share": share},
     )
 

@@ -59,6 +59,7 @@ from grpodoctor.preflight.answers.stated_answers import final_answer, rows_stati
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.reward.paid_parts import paid_parts
 from grpodoctor.preflight.checks.reward.paid_silence import paid_silence
+from grpodoctor.preflight.checks.reward.same_form import without_same_form
 from grpodoctor.preflight.checks.reward.unanswered import free_findings
 from grpodoctor.preflight.checks.reward.unfair_puzzles import unfair_puzzles
 from grpodoctor.preflight.checks.reward.unread_tests import unread_tests
@@ -68,7 +69,6 @@ from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 from grpodoctor.preflight.texts.normal_form import number_of, words_of
 from grpodoctor.rules.base import Severity
-from grpodoctor.support.numbers import count_of
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _SHOWN = 3
@@ -220,6 +220,8 @@ class HackableReward(Check):
     summary: ClassVar[str] = "Bad responses are rewarded like correct answers."
     min_row_share: ClassVar[float] = 0.05
     """Share of rows from which a response is reported; accidental correct answers are rarer."""
+    min_rows: ClassVar[int] = 2
+    """Rows that must reward a response: one row is an accident of its answer."""
     constant_share: ClassVar[float] = 0.9
     """Share of rows that reward a wrong answer and an empty response, from which both are one
     fault."""
@@ -298,7 +300,7 @@ class HackableReward(Check):
             yield CheckFinding(
                 "warning",
                 f"Wrong answers earn the full reward in {paid.failed} of {paid.tried} rows with "
-                f"{paid.name}; the file has {count_of(paid.rows, 'such row')}.",
+                f"{paid.name}; {context.such_rows(paid.rows)}.",
                 ("Check how the reward function compares answers in these rows.",),
                 figures={"rows": float(paid.rows)},
             )
@@ -314,6 +316,7 @@ class HackableReward(Check):
 
     def _folded(self, findings: list[CheckFinding]) -> list[CheckFinding]:
         """One finding if nearly every row rewards every bad response: the answer does not count."""
+        findings = without_same_form(findings)
         whole = [
             finding
             for finding in findings
@@ -338,7 +341,7 @@ class HackableReward(Check):
         by_listing = accepted_by_chance([row.row for row in rows])
         if name == COPIED_PROMPT:
             by_listing = _rate_by_listing(rows)
-        if share >= self.min_row_share + by_listing:
+        if len(full) >= self.min_rows and share >= self.min_row_share + by_listing:
             is_severe = share > 0.5 and name not in _NEVER_CRITICAL
             severity: Severity = "critical" if is_severe else "warning"
             summary = f"{name}: earns the full reward in {len(full)} of {len(rows)} rows."

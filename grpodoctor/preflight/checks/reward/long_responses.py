@@ -10,6 +10,7 @@ from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import format_answer
 from grpodoctor.preflight.answers.harmless_changes import NEUTRAL
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
+from grpodoctor.preflight.answers.requested_formats import OF_THOUGHTS
 from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
@@ -89,7 +90,11 @@ def lost_outside_tags(
         answers: the data's answers.
         rows: rows whose correct answer is rewarded.
     """
-    tagged = [each for each in answers.requested if _ANSWER_TAG.search(each)]
+    tagged = [
+        each
+        for each in answers.requested
+        if (tag := _ANSWER_TAG.search(each)) and tag[1] not in OF_THOUGHTS
+    ]
     chosen = rows[:_MAX_ROWS]
     if len(chosen) < _MIN_ROWS or not tagged:
         return
