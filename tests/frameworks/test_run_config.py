@@ -95,6 +95,14 @@ EXPECTED: tuple[tuple[str, Mapping[str, Any], Mapping[str, Any]], ...] = (
                             "actor": {"ppo_mini_batch_size": 256}},
       "algorithm": {"adv_estimator": "grpo"}, "data": {"train_batch_size": 512}},
      {"group_size": 5, "updates_per_batch": 10, "prompts_per_batch": 512}),
+    ("verl",  # as its scripts for GRPO write it: without `n`, whose default is 1
+     {"actor_rollout_ref": {"rollout": {"n_agent": 5, "temperature": 1}},
+      "algorithm": {"adv_estimator": "grpo"}, "data": {"train_batch_size": 512}},
+     {"group_size": 5, "prompts_per_batch": 512}),
+    ("verl",  # verl-agent
+     {"env": {"rollout": {"n": 8}}, "actor_rollout_ref": {"rollout": {"temperature": 0.4}},
+      "algorithm": {"adv_estimator": "grpo"}},
+     {"group_size": 8}),
     ("tinker-cookbook",
      {"learning_rate": 4e-5, "max_tokens": 4096, "group_size": 8, "groups_per_batch": 64},
      {"learning_rate": 4e-5, "max_length": 4096, "group_size": 8, "prompts_per_batch": 64,

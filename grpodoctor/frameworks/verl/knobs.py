@@ -118,6 +118,8 @@ def _read_group_size(setting: Setting, settings: Settings) -> Setting | None:
     """
     if not isinstance(setting, int):
         return setting
+    if f"{ROLLOUT}.n" not in settings:  # its default is one; this is the value of a fork's key
+        setting = 1
     for repeats in (settings.get("env.rollout.n"), settings.get(f"{ROLLOUT}.n_agent")):
         if isinstance(repeats, int):
             setting *= max(repeats, 1)
@@ -188,7 +190,8 @@ _MAPPINGS = (
     KnobMapping("entropy_coefficient", f"{ACTOR}.entropy_coeff"),
     KnobMapping("learning_rate", f"{ACTOR}.optim.lr"),
     KnobMapping("temperature", f"{ROLLOUT}.temperature"),
-    KnobMapping("group_size", f"{ROLLOUT}.n", read=_read_group_size),
+    KnobMapping("group_size", f"{ROLLOUT}.n", read=_read_group_size,
+        other_keys=(f"{ROLLOUT}.n_agent", "env.rollout.n")),
     KnobMapping("prompts_per_batch", "data.train_batch_size"),
     KnobMapping("updates_per_batch", f"{ACTOR}.ppo_mini_batch_size",
         write=Quotient(("prompts_per_batch",), "counts prompts"), read=_read_updates),

@@ -15,6 +15,8 @@ REASONING = "First, I write down what is given. Then I work it out step by step.
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 _CODE = re.compile(r"[^\W\d_]\d|\d[^\W\d_]")
 """Letters next to digits: a code, in which case may count."""
+_IDENTIFIER = re.compile(r"[A-Z]{1,8}[-_.:#/]?\d[\w.:/-]*")
+"""An identifier such as KB-00001, which is copied as it is."""
 _SYNTAX = re.compile(r"[\\{}\[\]\"=_;<>`]")
 """Signs of formulas, JSON and code, in which case counts."""
 _EQUALS = re.compile(r"(?<=\d) ?= ?(?=[-\d])|<<[^<>\n]*>>")
@@ -136,6 +138,8 @@ def _spaced(form: str, answer: str, _: str) -> str | None:
 
 def _other_case(form: str, answer: str, prompt: str) -> str | None:
     if CASE_COUNTS.search(prompt) or CALLS_IN_CODE.search(prompt):
+        return None
+    if _IDENTIFIER.fullmatch(answer.strip()):
         return None
     if _SYNTAX.search(answer) or _CODE.search(answer) or not _LETTERS.search(answer):
         return None

@@ -12,8 +12,10 @@ _ITEM = (
     r"(?:\[\[[^\[\]\n]{1,30}\]\]|\*\*[^*\n]{1,40}\*\*|'[^'\n]{1,40}'|\"[^\"\n]{1,40}\"|`[^`\n]{1,40}`|"
     r"\u201c[^\u201d\n]{1,40}\u201d|<\w+>[^<>\n]{1,30}</\w+>)"
 )
-"""A text in brackets, quotation marks, bold type or tags."""
-_LIST = re.compile(rf"{_ITEM}(?:(?:\s*[,/|]\s*(?:or\s+)?|\s+or\s+|\s+oder\s+|\s+ou\s+){_ITEM})+")
+"""A text in brackets, quotation marks, bold type or tags; the keys of JSON are no choices."""
+_LIST = re.compile(
+    rf"{_ITEM}(?:(?:\s*[,/|]\s*(?:or\s+)?|\s+or\s+|\s+oder\s+|\s+ou\s+){_ITEM})+(?!\s*:)"
+)
 _PLAIN = re.compile(
     r"\b(?:into|one of|either|as)[: ]+(?:the (?:labels|classes|categories)[: ]+)?"
     r"((?:[^\W\d_][\w-]{1,24}, ){1,11}[^\W\d_][\w-]{1,24},? (?:or|and) [^\W\d_][\w-]{1,24})\b"
@@ -45,7 +47,8 @@ def asked_choices(prompts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _choices(text: str) -> tuple[str, ...]:
-    names = (_SIGNS.sub("", match[0]).rpartition(":")[2].strip() for match in _ONE.finditer(text))
+    items = (_SIGNS.sub("", match[0]).rpartition(":")[2] for match in _ONE.finditer(text))
+    names = (_SIGNS.sub("", item) for item in items)
     return tuple(dict.fromkeys(name for name in names if words_of(name) not in (*_PLACES, ())))
 
 

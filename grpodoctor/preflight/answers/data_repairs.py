@@ -63,7 +63,7 @@ def helpful_repair(
     """The first repair after which most correct answers earn more than wrong and empty ones."""
     few = rows[:TRIED_ROWS]
     forms = (*answer_formats(settings).values(), *requested)
-    for repair in _repairs(reward, few):
+    for repair in _repairs(reward, few, forms):
         if _earns(reward, repair.rows, forms):
             return repair
     if _earns(reward, few, forms):
@@ -106,13 +106,15 @@ def _separates(reward: UserReward, rows: Sequence[PromptRow], form: str) -> bool
     return sum(better) > len(better) / 2
 
 
-def _repairs(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[Repair]:
+def _repairs(
+    reward: UserReward, rows: Sequence[PromptRow], forms: Sequence[str]
+) -> Iterator[Repair]:
     yield from _of_messages(reward, rows)
     yield from _of_names(reward, rows)
     yield from _of_columns(rows, _REPAIRS)
     yield from _of_text_numbers(rows)
     yield from _of_options(rows)
-    yield from _of_other_columns(rows)
+    yield from _of_other_columns(reward, rows, forms)
     yield from _of_renamed_columns(reward, rows)
 
 
@@ -225,8 +227,15 @@ def _of_options(rows: Sequence[PromptRow]) -> Iterator[Repair]:
             yield Repair(summary, advice, kept)
 
 
-def _of_other_columns(rows: Sequence[PromptRow]) -> Iterator[Repair]:
-    """The values of another column in place of the answers."""
+def _of_other_columns(
+    reward: UserReward, rows: Sequence[PromptRow], forms: Sequence[str]
+) -> Iterator[Repair]:
+    """The values of another column in place of the answers.
+
+    A function that reads both by their names, and pays for the other one in the rows as they are,
+    has what it wants: an action and its target, for example.
+    """
+    own = {name for row in rows for name, value in row.columns.items() if str(value) == row.answer}
     for name in rows[0].columns if rows else {}:
         texts = [_short_text(row.columns.get(name)) for row in rows]
         kept = tuple(
@@ -234,7 +243,13 @@ def _of_other_columns(rows: Sequence[PromptRow]) -> Iterator[Repair]:
             for row, text in zip(rows, texts, strict=True)
             if text and text != row.answer
         )
-        if name not in PROMPT_COLUMNS and len(kept) > len(rows) / 2:
+        if name in PROMPT_COLUMNS or len(kept) <= len(rows) / 2:
+            continue
+        as_they_are = [
+            replace(row, answer=text) for row, text in zip(rows, texts, strict=True) if text
+        ]
+        reads_both = name in reward.parameters and bool(own.intersection(reward.parameters))
+        if not (reads_both and _earns(reward, as_they_are, forms)):
             yield Repair(
                 f"The answers are in the column {str(name)!r}, and the reward function gets those "
                 "of another column",

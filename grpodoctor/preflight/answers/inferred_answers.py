@@ -24,6 +24,7 @@ from grpodoctor.preflight.answers.reference_answers import (
     score_reference_answers,
 )
 from grpodoctor.preflight.answers.requested_formats import requested_formats
+from grpodoctor.preflight.answers.test_calls import PLACEHOLDERS
 from grpodoctor.preflight.answers.undeserving_answers import parts_of
 from grpodoctor.preflight.inputs.columns import BLANK_ANSWERS, PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
@@ -263,7 +264,9 @@ def _programs(rows: Sequence[PromptRow], names: Sequence[str]) -> tuple[PromptRo
                 replace(row, answer=each) for row, each in zip(rows, programs, strict=True)
             )
     for name in names:
-        answers = [program_of_assertions(row.columns.get(name)) for row in rows]
+        answers = [
+            program_of_assertions(row.columns.get(name), _entry_point(row.columns)) for row in rows
+        ]
         if sum(map(bool, answers)) > len(rows) / 2:
             return tuple(
                 replace(row, answer=each or None) for row, each in zip(rows, answers, strict=True)
@@ -271,12 +274,26 @@ def _programs(rows: Sequence[PromptRow], names: Sequence[str]) -> tuple[PromptRo
     return ()
 
 
-def program_of_assertions(tests: Any) -> str:
-    """A function that passes assertions of the form `assert f(…) == value`; empty if none do."""
+def _entry_point(columns: Mapping[str, Any]) -> str:
+    """The name of the tested function in a column of its own, as in HumanEval; else empty."""
+    name = columns.get("entry_point")
+    return name if isinstance(name, str) and name.isidentifier() else ""
+
+
+def program_of_assertions(tests: Any, entry_point: str = "") -> str:
+    """A function that passes assertions of the form `assert f(…) == value`; empty if others exist.
+
+    Args:
+        tests: the assertions, as text or as a list of texts.
+        entry_point: the function that the tests call by a placeholder such as `candidate`.
+    """
     texts = tests if isinstance(tests, list) else [tests]
     tables: dict[str, dict[str, str]] = {}
+    if not all(_are_equations(text) for text in texts[:_MAX_TESTS]):
+        return ""
     for text in texts[:_MAX_TESTS]:
-        for name, given, wanted in _equations(text) if isinstance(text, str) else ():
+        for called, given, wanted in _equations(text) if isinstance(text, str) else ():
+            name = entry_point if entry_point and called in PLACEHOLDERS else called
             tables.setdefault(name, {})[given] = wanted
     lines = []
     for name, table in tables.items():
@@ -286,6 +303,22 @@ def program_of_assertions(tests: Any) -> str:
             "    return table[repr((values, named))]"
         )
     return "\n".join(lines)
+
+
+def _are_equations(text: object) -> bool:
+    """Whether a lookup of values passes all assertions, apart from those of a constant."""
+    if not isinstance(text, str):
+        return True
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return True
+    asserted = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant)
+    ]
+    return len(asserted) == len(list(_equations(text)))
 
 
 def _equations(text: str) -> Iterator[tuple[str, str, str]]:

@@ -94,12 +94,18 @@ def slice_faults(
         least = median(answers.empty) if is_graded else 0.0
         faults[name] = (
             [value <= least if is_graded else value < answers.threshold for value in right],
-            [value >= answers.threshold and not is_graded for value in wrong],
+            [
+                other >= max(answers.threshold, own_reward) and not is_graded
+                for other, own_reward in zip(wrong, right, strict=True)
+            ],
         )
     members = {name: {id(answered[at]) for at in chosen} for name, chosen in slices.items()}
     usual = (
         list(answers.missed),
-        [value >= answers.threshold and not is_graded for value in answers.wrong],
+        [
+            other >= max(answers.threshold, own_reward) and not is_graded
+            for other, own_reward in zip(answers.wrong, answers.rewards, strict=True)
+        ],
     )
     unrewarded, paid = (
         _worst({name: each[kind] for name, each in faults.items()}, members, answers, usual[kind])

@@ -40,6 +40,14 @@ _CHANCE_ROWS = 2000
 """Rows on which the chance level of a closed set is measured: each is compared with all answers."""
 _MIN_MARKED = 0.9
 """Share of the marked options that must be right; another mark is right only by chance."""
+_CONDENSES = re.compile(
+    r"\bsummar(?:y|ies|i[sz]e)\b|\btl;?dr\b|\bheadline\b|\bextract\b|\bquote\b|\bcite\b|"
+    r"\bcopy\b|\bverbatim\b",
+    re.IGNORECASE,
+)
+"""Tasks whose answers are taken from the prompt."""
+_MIN_SHORT, _MOST_QUOTED = 20, 0.5
+"""Short answers, and the share of them in their own prompts, that show spans of passages."""
 _MIN_SOLUTION_WORDS = 8
 """A shorter solution may be a part of its question by chance."""
 
@@ -72,7 +80,9 @@ def _last_boxed(solution: str) -> str:
     return ""
 
 
-def states_answer(prompt: str, solution: str, classes: Classes = frozenset()) -> bool:
+def states_answer(
+    prompt: str, solution: str, classes: Classes = frozenset(), *, is_quoted: bool = False
+) -> bool:
     """Whether a prompt states the answer of a solution, or contains the solution.
 
     Args:
@@ -80,11 +90,12 @@ def states_answer(prompt: str, solution: str, classes: Classes = frozenset()) ->
         solution: the answer, or a solution with it.
         classes: the answers of a closed set. A line with several of them lists the options, as in
             "Answer yes or no."
+        is_quoted: whether answers are parts of a passage, so that a prompt contains them anyway.
     """
     solution_words = words_of(solution)
     # Numbers alone are data: a grid may be a part of another grid.
     is_text = any(not word[0].isdigit() for word in solution_words)
-    is_solution = is_text and len(solution_words) >= _MIN_SOLUTION_WORDS
+    is_solution = is_text and not is_quoted and len(solution_words) >= _MIN_SOLUTION_WORDS
     if is_solution and _contains(words_of(prompt), solution_words):
         return True
     answer = words_of(final_answer(solution))
@@ -105,9 +116,11 @@ def _announces(text: str, answer: tuple[str, ...], classes: Classes) -> bool:
     )
 
 
-def _row_states(row: PromptRow, solution: str, classes: Classes = frozenset()) -> bool:
+def _row_states(
+    row: PromptRow, solution: str, classes: Classes = frozenset(), *, is_quoted: bool = False
+) -> bool:
     """Whether a row's prompt states the answer, or a system message of it announces the answer."""
-    if states_answer(row.prompt, solution, classes):
+    if states_answer(row.prompt, solution, classes, is_quoted=is_quoted):
         return True
     answer = words_of(final_answer(solution))
     return bool(answer) and any(
@@ -134,14 +147,50 @@ def rows_stating_answer(rows: Sequence[PromptRow]) -> tuple[list[bool], float]:
         if answer and not count_options(row, answer)
     ]
     stating = [False] * len(rows)
+    quoted = _are_quotations([rows[index] for index in asked])
+    instruction = _shared_instruction([rows[index].prompt for index in asked])
     for index in asked:
-        stating[index] = _row_states(rows[index], rows[index].answer or "", classes)
+        row = rows[index]
+        if instruction and words_of(row.prompt) == words_of(f"{instruction}\n{answers[index]}"):
+            continue  # there is no question besides: a translation leaves a name as it is
+        stating[index] = _row_states(row, row.answer or "", classes, is_quoted=quoted)
     chance = _share_by_chance([rows[index] for index in asked], classes)
     if sum(by_mark) < _MIN_MARKED * sum(bool(marked_option(row.prompt)) for row in rows):
         by_mark = [False] * len(rows)  # the mark means something else
     by_name = _named_in_files(rows, answers)
     found = [any(each) for each in zip(stating, labelled, by_mark, by_name, strict=True)]
     return found, chance * len(asked) / max(len(rows), 1)
+
+
+def _shared_instruction(prompts: Sequence[str]) -> str:
+    """What stands before the last line of most prompts; empty if it differs."""
+    heads = Counter(prompt.rstrip().rpartition("\n")[0] for prompt in prompts)
+    head, count = heads.most_common(1)[0] if heads else ("", 0)
+    return head if count > len(prompts) / 2 else ""
+
+
+def _are_quotations(rows: Sequence[PromptRow]) -> bool:
+    """Whether answers are parts of the prompts by the task: spans of a passage, or summaries.
+
+    Spans of two to seven words, too short for a solution, then occur in most of their own prompts,
+    and in few of others. A summary may repeat a sentence of its text.
+    """
+    if sum(bool(_CONDENSES.search(row.prompt)) for row in rows) > _MOST_QUOTED * len(rows):
+        return True
+    short = [
+        (words, words_of(row.prompt))
+        for row in rows[:_CHANCE_ROWS]
+        if 1 < len(words := words_of(row.answer or "")) < _MIN_SOLUTION_WORDS
+    ]
+    if len(short) < _MIN_SHORT:
+        return False
+    own = sum(_contains(prompt, words) for words, prompt in short)
+    others = [prompt for _, prompt in short]
+    random.Random(0).shuffle(others)  # noqa: S311 - neighbors may share a passage
+    foreign = sum(
+        _contains(prompt, words) for (words, _), prompt in zip(short, others, strict=True)
+    )
+    return own - foreign > _MOST_QUOTED * len(short)
 
 
 def _named_in_files(rows: Sequence[PromptRow], answers: Sequence[str]) -> list[bool]:

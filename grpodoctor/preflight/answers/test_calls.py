@@ -14,7 +14,7 @@ _DEFINED = re.compile(
     r"\b(?:def|class|import|as)\s+([A-Za-z_]\w*)|^\s*([A-Za-z_]\w*)\s*=|\bimport\s+([\w, ]+)",
     re.MULTILINE,
 )
-_PLACEHOLDERS = frozenset({"candidate", "solution", "func", "function", "f"})
+PLACEHOLDERS = frozenset({"candidate", "solution", "func", "function", "f"})
 """Names of parameters through which harnesses call a function of any name."""
 
 
@@ -40,7 +40,7 @@ def tested_function(columns: Mapping[str, Any]) -> str:
         foreign = [
             name
             for name, _ in called.most_common()
-            if not (hasattr(builtins, name) or name in defined or name in _PLACEHOLDERS)
+            if not (hasattr(builtins, name) or name in defined or name in PLACEHOLDERS)
         ]
         if foreign:
             return foreign[0]

@@ -45,7 +45,14 @@ ANSWER_ONLY = re.compile(
     r"without (?:any )?(?:explanation|comment|reasoning)|do not explain|no other text|"
     r"(?:number|word|letter|name|answer|code|query|sentence|label|category|class|translation|json|"
     r"object|option|value|integer|date|result) (?:only|alone)\b|"
-    r"(?:answer|reply|respond) with (?:the|your|an?|one) (?:\w+ ){1,3}(?:only|alone)\b",
+    r"(?:answer|reply|respond) with (?:the|your|an?|one) (?:\w+ ){1,6}(?:only|alone)\b|"
+    r"(?:\u53ea|\u4ec5)(?:\u9700|\u80fd|\u9700\u8981)?"
+    r"(?:\u8f93\u51fa|\u56de\u7b54|\u7ed9\u51fa|\u586b\u5199|\u8fd4\u56de)|"
+    r"\b(?:antworte|gib|schreib|nenne)\w*\b[^.\n]{0,30}\b(?:nur|ausschlie\u00dflich)\b|"
+    r"\b(?:r\u00e9pond|donne|\u00e9cri)\w*\b[^.\n]{0,30}\b(?:uniquement|seulement)\b|"
+    r"\b(?:responde|contesta|escribe|rispondi|scrivi)\w*\b[^.\n]{0,30}"
+    r"\b(?:solo|solamente|\u00fanicamente|soltanto)\b|"
+    r"\b(?:responda|escreva)\b[^.\n]{0,30}\b(?:apenas|somente)\b",
     re.IGNORECASE,
 )
 """Instructions that forbid reasoning in the response."""

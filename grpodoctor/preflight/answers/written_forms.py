@@ -15,6 +15,11 @@ from grpodoctor.preflight.texts.normal_form import words_of
 _NUMBER = r"[-+\u2212]?\d[\d.,]*"
 _CORE = rf"(?P<core>{_NUMBER}|[A-Za-z]|[^\W_](?:[^\n{{}}$*`\"<>]{{0,80}}[^\W_])?)"
 _UNIT = "a unit"
+_NO_UNIT = (
+    r"(?:st|nd|rd|th|hundred|thousand|million|billion|trillion|crore|lakh|dozen|"
+    r"[Bb]\.?[Cc]|[Aa]\.?[Dd]|[Bb]?[Cc][Ee]|[AaPp]\.?[Mm])"
+)
+"""Words behind a number without which it is another number, date or time."""
 _AROUND: Mapping[str, str] = {
     "quotation marks": rf"[\"'\u201c\u2018]{_CORE}[\"'\u201d\u2019]",
     "asterisks": rf"\*\*?{_CORE}\*\*?",
@@ -30,7 +35,8 @@ _AROUND: Mapping[str, str] = {
     "a label": rf"(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?: is|:) ?{_CORE}",
     "a currency sign": rf"[$\u20ac\u00a3\u00a5\u20b9] ?(?P<core>{_NUMBER})",
     "a percent sign": rf"(?P<core>{_NUMBER}) ?\\?%",
-    _UNIT: rf"(?P<core>{_NUMBER}) ?(?:[^\W\d_]{{1,12}}|\u00b0 ?[CF]?)(?:[/^]\w{{1,4}})?",
+    _UNIT: rf"(?P<core>{_NUMBER}) ?(?!{_NO_UNIT}\b)"
+    r"(?:[^\W\d_]{1,12}|\u00b0 ?[CF]?)(?:[/^]\w{1,4})?",
 }
 """What may stand around an answer without changing it."""
 _PATTERNS = {name: re.compile(pattern) for name, pattern in _AROUND.items()}

@@ -29,6 +29,8 @@ _SURE = 0.4
 _MIN_NOISE = 0.04
 """Lower limit of the share of errors among them. Classifiers of words make few errors there."""
 _DEVIATIONS = 2.5
+_MIN_SEVERAL, _MOST_ERRORS, _MANY_TIMES = 4, 0.5, 2.0
+"""Labels, and the share of errors that point to one of them, also compared with its frequency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ def label_noise(prompts: Sequence[str], labels: Sequence[str]) -> LabelNoise | N
     if len(counts) < 2 or min(counts.values()) < _MIN_ROWS_PER_LABEL:
         return None
     predicted, margins = _cross_validated(prompts, labels)
+    if _attracts(predicted, labels, counts):
+        return None
     wrong = np.array([one != other for one, other in zip(predicted, labels, strict=True)])
     always = max(counts.values()) / len(labels)
     if 1 - wrong.mean() < always + _MIN_SKILL * (1 - always):
@@ -84,6 +88,19 @@ def word_label_scores(
         hits += int((scores.argmax(axis=1) == target[other]).sum())
         total += len(other)
     return hits / max(total, 1)
+
+
+def _attracts(predicted: Sequence[str], labels: Sequence[str], counts: Counter[str]) -> bool:
+    """Whether one label takes most errors of several others: a weakness of the classifier.
+
+    Labels that were changed at random point to all labels as often as these occur.
+    """
+    errors = Counter(one for one, other in zip(predicted, labels, strict=True) if one != other)
+    if len(counts) < _MIN_SEVERAL or not errors:
+        return False
+    label, most = errors.most_common(1)[0]
+    usual = _MANY_TIMES * counts[label] / len(labels)
+    return most > max(_MOST_ERRORS, usual) * errors.total()
 
 
 def _falls(wrong: NDArray[np.bool_]) -> bool:

@@ -38,6 +38,8 @@ _FREQUENT_WORDS = {
 _WORDS = {language: frozenset(words.split()) for language, words in _FREQUENT_WORDS.items()}
 _CODE = re.compile(r"```.*?```|\\[a-zA-Z]+|\$[^$]*\$|<[^<>]{1,40}>", re.DOTALL)
 _MIN_LETTERS = 8
+_MIN_KANA = 0.1
+"""Share of kana in a Japanese text, which writes its endings in them; fewer are a name."""
 _MIN_HITS = 3
 """Frequent words that a Latin text must have; shorter texts have no known language."""
 _MOST_SHARED = 3
@@ -53,7 +55,8 @@ def language_of(text: str) -> str:
     # One sign of a dense script says as much as several Latin letters.
     foreign = {name: count for name, count in scripts.items() if name in _SCRIPTS}
     if sum(foreign.values()) * 2 >= scripts.total():
-        if {"HIRAGANA", "KATAKANA"} & foreign.keys():
+        kana = foreign.pop("HIRAGANA", 0) + foreign.pop("KATAKANA", 0)
+        if kana > _MIN_KANA * (kana + foreign.get("CJK", 0)) or not foreign:
             return "Japanese"
         return _SCRIPTS[max(foreign, key=lambda name: foreign[name])]
     return _latin_language(text)

@@ -35,6 +35,8 @@ END = "the end"
 """In the place of the part behind the last place."""
 _MAX_ANCHORS = 12
 _MIN_PARAGRAPH, _MIN_PROSE = 80, 0.8
+_MIN_COPIED = 1 / 3
+"""Share of the copies in the prose. Half of it is copies if all of a prompt was joined twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,15 @@ def empty_slots(prompts: Sequence[str]) -> list[EmptySlot]:
 
 
 def repeats_paragraph(text: str) -> bool:
-    """Whether a text contains a long paragraph of prose twice."""
+    """Whether a text contains a long paragraph of prose twice, as most of its prose.
+
+    Parts that were joined twice are the instruction or the passage. A paragraph that an email, an
+    example or an output shares with another one is a part of the content.
+    """
     paragraphs = [" ".join(each.split()) for each in re.split(r"\n\s*\n", text)]
     long = [each for each in paragraphs if len(each) >= _MIN_PARAGRAPH and _is_prose(each)]
-    return len(set(long)) < len(long)
+    copies = sum(map(len, long)) - sum(map(len, set(long)))
+    return copies > _MIN_COPIED * sum(map(len, long))
 
 
 def _is_prose(text: str) -> bool:

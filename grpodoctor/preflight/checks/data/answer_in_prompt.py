@@ -43,7 +43,9 @@ class AnswerInPrompt(Check):
     When it is wrong:
         In extractive questions the answer is part of a passage. It is reported only where the
         prompt marks it as the answer; records of several labelled fields, and labels that the
-        question mentions, are left out. A last message of the assistant that is the same in all
+        question mentions, are left out. A whole solution in the prompt does not count where short
+        answers are spans of the passage, or the prompts ask for a summary or a quotation.
+        A last message of the assistant that is the same in all
         rows is the intended beginning of the response, unless it ends with a full stop. With a
         config of TRL, where the model continues it in any case, it is no warning.
 

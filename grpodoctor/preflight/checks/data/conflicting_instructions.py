@@ -25,6 +25,9 @@ _THOUGHT_FIRST = re.compile(
 """Words after which "only" speaks of the place of the answer, not of the whole response."""
 
 
+_IN_JSON = re.compile(r"\b(?:json|object)\b", re.IGNORECASE)
+
+
 class ConflictingInstructions(Check):
     """Two parts of a prompt contradict each other.
 
@@ -96,6 +99,8 @@ def _conflict(first: str, users: Sequence[str], who: str) -> Iterator[CheckFindi
         return  # the answer alone belongs into its tag, behind the thought in another one
     elif sum(map(bool, bare)) > len(users) / 2 and ask_for_reasons([first]) and not forbidden:
         quoted = next(filter(None, bare))
+        if _IN_JSON.search(quoted):
+            return  # a field of the object may hold the reasons
         yield _finding(
             f"Prompts say {quoted!r}, and {who} that the response reasons first.", first, users[0]
         )

@@ -25,6 +25,7 @@ _TEXT_TABLES = frozenset({".csv", ".tsv"})
 """Formats whose cells are text."""
 _PLACEHOLDER = re.compile(r"(?<![\\\w}^_$]){{?\s*([A-Za-z_]\w*)\s*}}?")
 """A name in braces that belongs to no LaTeX command."""
+_CODE_BEFORE = re.compile(r"[`=;]|\bf[\"']|\w\(|</?\w|^\s*\d+\.\s+\S+[({\[]")
 _PLACEHOLDER_NAMES = frozenset({*PROMPT_COLUMNS, *ANSWER_COLUMNS, "context", "choices", "options"})
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|nbsp|#\d{2,5});")
 _MARKUP = re.compile(r"</[a-zA-Z][\w-]*>|<(?:br|img|input|hr|meta|link)\b[^<>]*>", re.IGNORECASE)
@@ -101,7 +102,10 @@ class DamagedText(Check):
         return (
             *self._found(
                 rows, "contain an unfilled placeholder",
-                lambda text: any(name.casefold() in names for name in _PLACEHOLDER.findall(text)),
+                lambda text: any(
+                    match[1].casefold() in names and not _is_code(text, match.start())
+                    for match in _PLACEHOLDER.finditer(text)
+                ),
                 "Fill in the template before the file is written.",
             ),
             *self._found(rows, "contain wrongly decoded characters", _is_misread,
@@ -231,6 +235,11 @@ def _is_odd(row: PromptRow) -> bool:
         or (_DIRECTION.search(answer) and not _has_right_to_left(row))
         or (_WIDE.search(answer) and not _WIDE.search(row.prompt))
     )
+
+
+def _is_code(text: str, at: int) -> bool:
+    """Whether the line before a place is code, whose braces name its own variables."""
+    return bool(_CODE_BEFORE.search(text[text.rfind("\n", 0, at) + 1 : at]))
 
 
 def _has_right_to_left(row: PromptRow) -> bool:

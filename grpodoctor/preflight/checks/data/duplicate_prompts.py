@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
+from grpodoctor.preflight.answers.constructed_answers import are_programs
 from grpodoctor.preflight.answers.multiple_choice import options_of, without_option_order
 from grpodoctor.preflight.answers.number_puzzles import posed_puzzles
 from grpodoctor.preflight.answers.stated_answers import final_answer
@@ -26,6 +27,8 @@ _HELD_OUT_SPLITS = frozenset({"test", "testing", "validation", "valid", "val", "
 _MIN_RENAMED = 0.05
 """Share of held-out prompts with the numbers and the answer of a training prompt. Fewer agree by
 chance."""
+_MOST_COMPARED = 8
+"""Words of an answer up to which another one contradicts it; a longer one may be a paraphrase."""
 _SWITCH = re.compile(
     r"(?<!\S)/(?:no_?)?think\b|\b(?:detailed )?thinking:? (?:on|off)\b|"
     r"\breasoning(?: effort)?: ?(?:low|medium|high|none|off|on)\b"
@@ -43,7 +46,8 @@ class DuplicatePrompts(Check):
     What it sees:
         Prompts that differ only in whitespace and case, or in punctuation and layout; prompts with
         the same answer, the same three or more numbers in the same order, and four fifths of their
-        words in common; duplicates with different answers; and
+        words in common; duplicates with different short answers (texts and programs can be right
+        in several ways); and
         held-out prompts (--held-out) that are also training prompts. Held-out prompts are compared
         by their words, numbers and operators, without punctuation, cosmetic LaTeX, currencies, the
         order of lettered options, system messages, and instructions that most prompts of a file
@@ -150,7 +154,7 @@ def _contradictory(duplicates: list[list[PromptRow]]) -> Iterator[CheckFinding]:
     contradictory = [
         rows
         for rows in duplicates
-        if len({str(row.answer).strip() for row in rows if row.answer is not None}) > 1
+        if _contradict([row.answer for row in rows if row.answer is not None])
     ]
     if contradictory:
         several = len(contradictory) > 1
@@ -164,6 +168,18 @@ def _contradictory(duplicates: list[list[PromptRow]]) -> Iterator[CheckFinding]:
                 for rows in contradictory[:_SHOWN]
             ),
         )
+
+
+def _contradict(answers: Sequence[str]) -> bool:
+    """Whether the short answers to one prompt differ.
+
+    Programs, translations, summaries and solutions can be written in many right ways. Only the
+    final answers of solutions are compared, and texts without one are left out.
+    """
+    if are_programs(answers):
+        return False
+    finals = {final_answer(answer) for answer in answers}
+    return len({each for each in finals if len(each.split()) <= _MOST_COMPARED}) > 1
 
 
 def _leaked(held_out: Sequence[PromptRow], rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:

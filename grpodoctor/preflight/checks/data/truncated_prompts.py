@@ -27,8 +27,12 @@ _DANGLING = re.compile(
     r"\b(?:the|a|an|of|to|and|with|for|in|on|at|by|from|if|that|which|each|is|are|has|le|la|les|des|"
     r"der|die|das|und|el|los|de|du|que)\s*$"
 )
-_WHOLE_WORD = re.compile(r"\s[^\W\d_]+$")
-"""Letters at the end that belong to no number or code."""
+_PREPOSITION = re.compile(r"\b(?:of|to|with|for|in|on|at|by|from|as)\s*$")
+_ASKS = re.compile(r"\b(?:who|whom|whose|what|which|where|when|how)\b", re.IGNORECASE)
+"""Words of a question, which may end with its preposition: "which town is it in"."""
+_WHOLE_WORD = re.compile(r"\s(?![A-Z\u00c0-\u00de])[^\W\d_]+$")
+"""Letters at the end that belong to no number, code or name. Names are rare, so that one of them
+may begin like another one."""
 _MIN_DANGLING = 3
 _MAX_WORD_LETTERS = 40
 """Longer ones are data, such as base64."""
@@ -106,8 +110,8 @@ class TruncatedPrompts(Check):
     max_open_share: ClassVar[float] = 0.4
     """Share of prompts that may end within a sentence; texts to continue all do."""
     min_dangling_share: ClassVar[float] = 0.15
-    """Share of these that end with a function word. Every third word of a text is one, and no
-    question ends with one."""
+    """Share of these that end with a function word. Every third word of a text is one. A
+    question ends with none but a preposition."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Examine the longest prompts."""
@@ -137,8 +141,7 @@ class TruncatedPrompts(Check):
             return
         within = cut_within_a_word(texts)
         dangling = sum(
-            (within[at] and bool(_WHOLE_WORD.search(texts[at])))
-            or bool(_DANGLING.search(texts[at]))
+            (within[at] and bool(_WHOLE_WORD.search(texts[at]))) or _dangles(texts[at])
             for at in cut
         )
         if dangling >= max(_MIN_DANGLING, self.min_dangling_share * len(cut)):
@@ -308,6 +311,13 @@ def _is_cut_at_end(text: str) -> bool:
 
 def _is_cut_at_start(text: str) -> bool:
     return bool(_CUT_START.match(text))
+
+
+def _dangles(text: str) -> bool:
+    """Whether a text ends with a function word with which neither sentence nor question ends."""
+    last_line = text.rstrip().rpartition("\n")[2]
+    is_question = bool(_PREPOSITION.search(last_line) and _ASKS.search(last_line))
+    return bool(_DANGLING.search(text)) and not is_question
 
 
 def _begin_alike(texts: Sequence[str]) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
+from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.answer_variants import CALLS_IN_CODE
 from grpodoctor.preflight.answers.blank_forms import blank_forms
 from grpodoctor.preflight.answers.lost_parts import without_number
@@ -21,12 +22,15 @@ from grpodoctor.preflight.answers.unusable_answers import (
 )
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.inputs.columns import blank_value, has_blank_answer
+from grpodoctor.preflight.inputs.columns import ANSWER_COLUMNS, blank_value, has_blank_answer
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, RowDefect
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.support.numbers import part_of
+from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _SHOWN = 5
+_PAID_ROWS = 16
+"""Rows whose empty responses are scored."""
 _FINAL_MARKS = ("####", "\\boxed")
 _WRITTEN_LIST = re.compile(r"\[\s*('[^'\n]*'|\"[^\"\n]*\")\s*\]")
 _OR_NOTHING = re.compile(
@@ -85,7 +89,7 @@ class UnusableRows(Check):
             return SkippedCheck("no prompts were given", "add --prompts")
         return (
             *self._without_prompt(context.table.defects, len(context.rows)),
-            *self._without_answer(context.rows, context.answer_column),
+            *self._without_answer(context),
             *self._cut_solutions(context.rows),
             *self._useless(
                 context.rows, "are lists of one text, stored as text",
@@ -132,7 +136,8 @@ class UnusableRows(Check):
             {"share": share},
         )
 
-    def _without_answer(self, rows: Sequence[PromptRow], column: str) -> Iterator[CheckFinding]:
+    def _without_answer(self, context: PreflightContext) -> Iterator[CheckFinding]:
+        rows, column = context.rows, context.answer_column
         answered = Counter(_source(row) for row in rows if row.answer is not None)
         expected = [row for row in rows if answered[_source(row)] or not answered]
         missing = [
@@ -140,6 +145,10 @@ class UnusableRows(Check):
             for row in expected
             if has_blank_answer(row.columns, column) and not _means_nothing(row, column)
         ]
+        if not answered and not _may_read_answers(context.reward):
+            return  # a column for other uses: the reward has its answers elsewhere
+        if _pays_for_nothing(context.reward, rows, missing, column):
+            return
         if missing:
             share = len(missing) / len(expected)
             yield CheckFinding(
@@ -246,6 +255,31 @@ def _means_nothing(row: PromptRow, column: str) -> bool:
     if isinstance(value, str):
         return bool(value.strip()) and CALLS_IN_CODE.search(prompt) is not None
     return isinstance(value, list) and _OR_NOTHING.search(prompt) is not None
+
+
+def _may_read_answers(reward: UserReward | None) -> bool:
+    """Whether a function takes answers, under their usual names or whatever columns there are."""
+    names = (*reward.parameters, *reward.keywords) if reward else ANSWER_COLUMNS
+    return not names or bool({"answers", *ANSWER_COLUMNS}.intersection(names))
+
+
+def _pays_for_nothing(
+    reward: UserReward | None,
+    rows: Sequence[PromptRow],
+    missing: Sequence[PromptRow],
+    column: str,
+) -> bool:
+    """Whether lists without elements are answers: a response without any is right there alone."""
+    values = [blank_value(row.columns, column) for row in missing]
+    answered = [row for row in rows if row.answer][:_PAID_ROWS]
+    if reward is None or not (missing and answered and all(value == [] for value in values)):
+        return False
+    chosen = missing[:_PAID_ROWS]
+    try:
+        paid = reward([*chosen, *answered], [""] * (len(chosen) + len(answered))).total
+    except DataError:  # REW103 reports it
+        return False
+    return min(paid[: len(chosen)]) > max(paid[len(chosen) :])
 
 
 def _source(row: PromptRow) -> str:
