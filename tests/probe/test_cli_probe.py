@@ -178,7 +178,7 @@ def test_measured_pairs_are_kept_after_an_interrupt(tmp_path: Path, number: int)
     running.send_signal(number)
     _, stderr = running.communicate(timeout=60)
     assert running.returncode == 130, stderr
-    assert "1 of 2 pairs were measured; resume with" in stderr
+    assert "1 of 2 pairs was measured; resume with" in stderr
     assert read_result(out / "probe.json").cells[0].status == "done"
     assert not _alive(out)
 
