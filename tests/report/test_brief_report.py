@@ -120,12 +120,23 @@ def test_no_width_costs_a_setting_of_the_first_remedy(code: str, framework: str)
         assert rendered.count("\n") <= SCREEN or width < 80
 
 
-def test_the_last_resort_of_a_screen_points_to_the_settings_at_the_top() -> None:
-    rendered = text.render(view_of(data_of(report_of(["MIS001", *MANY])), level=len(BREVITIES) - 1))
-    above, card = rendered.split("CRITICAL  MIS001 ")
-    assert "vllm_importance_sampling_correction=True" in above
-    assert "vllm_importance_sampling_correction=True" not in card
-    assert "the settings at the top" in card
+@pytest.mark.parametrize("level", [0, len(BREVITIES) - 1])
+@pytest.mark.parametrize(
+    ("code", "line", "pointer"),
+    [
+        ("MIS001", "vllm_importance_sampling_correction=True", "the settings at the top"),
+        ("LEN002", "max_completion_length=", "the setting at the top"),
+        ("GRP004", "grpodoctor preflight", "the command at the top"),
+    ],
+)
+def test_a_card_points_to_the_first_settings_at_the_top(
+    level: int, code: str, line: str, pointer: str
+) -> None:
+    rendered = text.render(view_of(data_of(report_of([code, *MANY])), level=level))
+    above, card = rendered.split(f"CRITICAL  {code} ")
+    assert line in above
+    assert line not in card.split("CRITICAL")[0]
+    assert pointer in card
 
 
 @pytest.mark.parametrize("width", [72, 80, 90])

@@ -64,8 +64,6 @@ class Brevity:
     """The cards whose first remedy has its instructions."""
     check: bool = True
     """Whether to say how to confirm the cause."""
-    repeats: bool = True
-    """Whether the settings that follow the verdict are repeated in the card of their finding."""
     vitals: int = 6
 
 
@@ -111,7 +109,6 @@ BREVITIES = (
         further_settings=False,
         instructions=(),
         check=False,
-        repeats=False,
         vitals=0,
     ),
 )
@@ -210,7 +207,8 @@ def _advice(
     named = [_name(advice) for advice in remedies[1:] if advice not in further]
     others = (Paragraph(f"other remedies: {', '.join(named)}", "faint"),) if named else ()
     first = [
-        _brief(_remedy(each, finding, way_back), report, detail, brevity) for each in remedies[:1]
+        _brief(each, _remedy(each, finding, way_back), report, detail, brevity)
+        for each in remedies[:1]
     ]
     in_force = remedies_in_force(ids, report.advice, remedies) if detail == "main" else ()
     return (*first, *map(_settings_alone, further), *others, *in_force)
@@ -221,19 +219,24 @@ def _name(advice: Advice) -> str:
     return f"{advice.id} {advice.condition}" if advice.is_conditional else advice.id
 
 
-def _brief(remedy: Remedy, report: Report, detail: CardDetail, brevity: Brevity) -> Remedy:
+def _brief(
+    advice: Advice, remedy: Remedy, report: Report, detail: CardDetail, brevity: Brevity
+) -> Remedy:
     """The first remedy of a card, without its explanation if the report is to be short.
 
-    Its settings are never left out: at most it points to the same ones after the verdict.
+    Its settings are never left out: it points to those that follow the verdict.
     """
     settings = remedy.settings
     if detail not in brevity.instructions:
         settings = tuple(each for each in settings if not each.explains)
-    above = () if brevity.repeats else first_steps(report)
-    left = tuple(each for each in settings if each not in above)
-    if len(left) < len(settings):
-        return replace(remedy, settings=(*left, Setting("the settings at the top", copyable=False)))
-    return replace(remedy, settings=settings)
+    above = [each for each in settings if each in first_steps(report)]
+    if not above:
+        return replace(remedy, settings=settings)
+    left = (each for each in settings if each not in above)
+    what = "setting" if len(above) == 1 else "settings"
+    if Setting(advice.command) in above:
+        what = "command"
+    return replace(remedy, settings=(*left, Setting(f"the {what} at the top", copyable=False)))
 
 
 def _is_short(advice: Advice) -> bool:
