@@ -22,6 +22,16 @@ def runs(tmp_path_factory):
     return folder
 
 
+def test_the_console_output_next_to_a_recorded_run_is_no_second_run(runs, tmp_path):
+    record_run(tmp_path / "mine", 40)
+    shutil.copy(runs / "own.jsonl", tmp_path / "other.log")
+    shutil.copy(runs / "own.jsonl", tmp_path / "mine.log")
+    shown = run("check", tmp_path).stdout
+    assert " mine " in shown
+    assert " other.log " in shown
+    assert " mine.log " not in shown
+
+
 def kinds(done):
     return [each["verdict"]["kind"] for each in json.loads(done.stdout)["runs"]]
 

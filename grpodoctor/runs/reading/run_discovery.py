@@ -94,7 +94,7 @@ class _RunSearch:
                 return
             if depth == _DEEPEST:
                 self.left = entries[place:]
-            if entry.is_symlink():
+            if entry.is_symlink() or _is_console_of_run(entry):
                 continue
             if entry.is_dir() and depth:
                 yield from self.below(entry, depth - 1)
@@ -160,6 +160,11 @@ def _native_runs_among(folder: Path, depth: int) -> Iterator[bool]:
                 if is_folder:
                     below.append(entry)
         level = below
+
+
+def _is_console_of_run(path: Path) -> bool:
+    """Whether a file has the console output of a recorded run: `runs/mine.log` of `runs/mine`."""
+    return path.suffix == ".log" and path.is_file() and is_native(path.with_suffix(""))
 
 
 def _entries(folder: Path) -> list[Path]:
