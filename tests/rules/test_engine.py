@@ -202,7 +202,7 @@ def test_a_reading_that_does_not_apply_reaches_no_rule() -> None:
 def test_what_was_never_read_is_skipped_with_advice() -> None:
     (skipped,) = watched([None]).engine.diagnosis().skipped
     assert skipped.missing == (REWARD,)
-    assert skipped.how == "if it is logged under another key: --map KEY=reward/mean"
+    assert skipped.how == "log it, or name its key with --map KEY=reward/mean"
     (skipped,) = watched([1.0], EitherInput()).engine.diagnosis().skipped
     assert skipped.missing == ("accuracy/heldout",)
     assert "evaluate on held-out prompts" in skipped.how
@@ -387,7 +387,7 @@ def test_no_rule_breaks_on_odd_readings(data: st.DataObject) -> None:
     [
         ("verl", "verl logs it as critic/score/mean"),
         ("tinker-cookbook", "tinker-cookbook logs it as env/all/reward/total"),
-        ("nobody-knows", "if it is logged under another key: --map KEY=reward/mean"),
+        ("nobody-knows", "log it, or name its key with --map KEY=reward/mean"),
     ],
 )
 def test_the_advice_names_the_key_of_the_runs_own_framework(framework: str, said: str) -> None:

@@ -20,7 +20,7 @@ from rich.text import Text
 from grpodoctor.monitor.crash_report import CrashReport
 from grpodoctor.monitor.report import TreatmentEntry
 from grpodoctor.monitor.snapshot import Snapshot, TreatmentState
-from grpodoctor.monitor.vitals import Vital, format_number, format_reading
+from grpodoctor.monitor.vitals import Vital, format_reading
 from grpodoctor.report.run.phrases import TREND_ARROWS, finding_period
 from grpodoctor.report.run.view import VERDICT_TONES
 from grpodoctor.report.text import TONE_STYLES
@@ -117,7 +117,7 @@ def _facts(snapshot: Snapshot) -> str:
     if facts.seed is not None:
         parts.append(f"seed {facts.seed}")
     if snapshot.steps_per_minute is not None:
-        parts.append(f"{format_number(snapshot.steps_per_minute)} steps/min")
+        parts.append(f"{snapshot.steps_per_minute:.3g} steps/min")
     if snapshot.age is not None and not snapshot.finished:
         written = "log written" if snapshot.waiting else "last step"
         ago = "just now" if snapshot.age < 1 else f"{duration(snapshot.age)} ago"

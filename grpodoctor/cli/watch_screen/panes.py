@@ -149,7 +149,7 @@ class SkippedPane(Pane):
 
     def _title_line(self) -> str:
         hidden = len(self._visible) - self.size.height
-        more = f"; {hidden} below" if hidden > 0 and self.size.height else ""
+        more = f"; {hidden} more below" if hidden > 0 and self.size.height else ""
         return f"{super()._title_line()}{more}"
 
     def on_resize(self) -> None:

@@ -21,7 +21,7 @@ def how_to_enable(names: tuple[str, ...], framework: str) -> str:
     names = tuple(name for name in names if not name.endswith(f"/{INFERRED}"))
     key = how_to_log(framework, names)
     if not (recording or key):
-        key = f"if it is logged under another key: --map KEY={names[0]}"
+        key = f"log it, or name its key with --map KEY={names[0]}"
     alternatives = _name_alternatives(logged_among(framework, names[1:]))
     return "; ".join(part for part in (recording, key, alternatives) if part)
 

@@ -299,7 +299,7 @@ def _refuse_other_content(directory: Path) -> None:
         )
     if MANIFEST not in names and STEPS not in names:
         raise RunError(
-            f"the directory has no {MANIFEST} and no {STEPS}; it contains: {name_some(names)}",
+            f"the directory has no {MANIFEST} and no {STEPS}; it has: {name_some(names)}",
             where=str(directory),
             remedy="pass the directory of a run",
         )

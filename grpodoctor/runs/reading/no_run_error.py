@@ -87,7 +87,7 @@ def _reason_of_directory(path: Path, damage: list[Damage]) -> RunError:
     if stops := _stops(path, names):
         return _no_step_error(path, stops)
     if not damage:
-        return _error(path, f"it contains: {name_some(names)}")
+        return _error(path, f"the directory contains: {name_some(names)}")
     first = damage[0]
     line = f" line {first.line}" if first.line else ""
     return _error(path, f"{first.file}{line}: {first.why}")
@@ -113,7 +113,7 @@ def _text_error(path: Path) -> RunError:
     keys = _keys_of_summary(path)
     if keys:
         return NoLogError(
-            f"no readable log; the JSON document has no series of steps; it contains: {keys}",
+            f"no readable log; the JSON document has no series of steps; its keys: {keys}",
             where=str(path),
             remedy=_log_next_to(path),
         )

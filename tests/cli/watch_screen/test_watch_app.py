@@ -206,7 +206,7 @@ def test_the_title_counts_the_skipped_rules_that_are_out_of_sight(sick):
     async def play(screen):
         pane, skipped = screen.pane("skipped"), screen.app.snapshot.skipped
         assert len(skipped) > pane.size.height == 1
-        assert str(pane.border_title).endswith(f" not applicable; {len(skipped) - 1} below")
+        assert str(pane.border_title).endswith(f" not applicable; {len(skipped) - 1} more below")
         # A notice may cover the end of the line.
         (line,) = (each for each in screen.text().splitlines() if each.startswith(skipped[0].code))
         assert skipped[0].missing[0] in line

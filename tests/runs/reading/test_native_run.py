@@ -313,9 +313,7 @@ def test_an_empty_directory_is_not_a_run(tmp_path: Path) -> None:
 def test_an_unrelated_directory_is_not_a_run(tmp_path: Path) -> None:
     for name in ("d", "c", "b", "a"):
         (tmp_path / name).touch()
-    with pytest.raises(
-        RunError, match=r"no run\.json and no steps\.jsonl; it contains: a, b, c, …"
-    ):
+    with pytest.raises(RunError, match=r"no run\.json and no steps\.jsonl; it has: a, b, c, …"):
         read_run(tmp_path)
 
 

@@ -229,7 +229,7 @@ def test_a_summary_is_described_by_its_keys(tmp_path: Path) -> None:
     path = tmp_path / "training_log.json"
     summary = {"meta": {"n": 4}, "before": {"accuracy": 0.5}, "lr": 1e-6}
     path.write_text(json.dumps(summary, indent=2))
-    with pytest.raises(RunError, match="no series of steps; it contains: meta, before, lr"):
+    with pytest.raises(RunError, match="no series of steps; its keys: meta, before, lr"):
         open_run(path)
     path.write_text('{\n"log": [{"text": "a"}]}')
     with pytest.raises(RunError, match=r"contains: log .*such as trainer_state\.json"):

@@ -140,7 +140,7 @@ def _change_lines(page: dict[str, Any]) -> list[str]:
         return [*how, *command, *(keys if settings else [])]
     before = ", ".join(f"{knob}={setting}" for knob, setting in page["before"].items())
     return [
-        f"Settings in {page['framework']}, for a run that had {before}:",
+        f"Settings in {page['framework']}, for example for a run with {before}:",
         *(f"    {line}" for line in settings),
     ]
 
