@@ -48,7 +48,9 @@ def show_panels(
     for column, panel in zip(st.columns(columns), shown, strict=False):
         name = f"{key}-{panel.key}"
         with column:
-            st.markdown(f"**{panel.title}** :gray[{panel.unit}]")
+            is_named = panel.unit.casefold() == panel.title.casefold()
+            unit = "" if is_named else f" :gray[{panel.unit}]"
+            st.markdown(f"**{panel.title}**{unit}")
             st.plotly_chart(
                 panel_figure(panel, theme=context.theme),
                 theme=None,

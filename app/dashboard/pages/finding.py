@@ -39,8 +39,7 @@ from ..context import PageContext
 from ..sections import empty, section
 
 _APPLICABILITY = (
-    "safe: reversible on a live run · unsafe: changes what is optimized · suggest: needs a restart "
-    "or a decision"
+    "safe: reversible on a live run · unsafe: changes what is optimized · manual: restart or check"
 )
 _MOST_CHARTS = 4
 _MOST_SEQUENCES = 12

@@ -59,6 +59,8 @@ _UNZOOM = {"zoom": ""}
 _WINDOWS = (0, 10, 50, 200)
 """Steps of the moving means; 0 for none."""
 _TIME = "time"
+_VITAL_WIDTH = 176
+"""Pixels of a vital sign: six fit into one row of a wide window, three of a narrow one."""
 _ZOOM_MARGIN = 0.5
 """Steps on either side of the zoomed ones, so that a single step has a width."""
 _Form = tuple[tuple[int, int] | None, tuple[int, int] | None, tuple[str, ...], int, bool]
@@ -126,8 +128,8 @@ def _vitals(context: PageContext) -> None:
     known = [vital for vital in context.data.vitals if not vital.why_not][:_MOST_VITALS]
     if not known:
         return
-    for column, vital in zip(st.columns(len(known)), known, strict=True):
-        with column:
+    with st.container(horizontal=True):
+        for vital in known:
             _vital(vital)
 
 
@@ -144,6 +146,7 @@ def _vital(vital: Vital) -> None:
         chart_data=list(vital.history),
         chart_type="line",
         help=f"`{vital.metric}`: the latest readings",
+        width=_VITAL_WIDTH,
     )
 
 
@@ -161,12 +164,12 @@ def _problem(context: PageContext, problem: Problem, number: int) -> None:
     with st.container(border=True):
         text, button = st.columns([8, 1], vertical_alignment="center")
         with text:
-            resolved = "" if cause.active else f" {badge_text('resolved', 'good')}"
             periods = finding_periods(cause, context.report.findings)
+            cost = "cost so far" if cause.active else "cost"
             st.markdown(
                 f"{badge_text(cause.severity, cause.severity)} {code_span(cause.code)} "
                 f"**{unlinked(cause.name)}** :gray[{periods} · "
-                f"cost so far: {cost_text(problem.cost)}]{resolved}  \n{unlinked(cause.summary)}"
+                f"{cost}: {cost_text(problem.cost)}]  \n{unlinked(cause.summary)}"
             )
         with button:
             _open_button(context, cause.code, cause.onset_step, number)
@@ -247,7 +250,7 @@ def _type_steps(param: str) -> None:
     text = st.text_input(
         "First and last step to select or to zoom to",
         key=key,
-        placeholder="Steps, as 100-200",
+        placeholder="Steps, such as 100-200",
         label_visibility="collapsed",
         width=170,
         on_change=_take_typed,
