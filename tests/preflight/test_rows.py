@@ -145,6 +145,7 @@ def test_a_bad_row_is_its_own_defect(tmp_path: Path) -> None:
         ),
         ('{"prompt": "a?"}', PromptColumns("text"), "no row has a prompt.*not 'text'"),
         ("", PromptColumns(), "the file has no rows"),
+        ('{"prompt": "a?"', PromptColumns(), "no row can be read.*not JSON.*correct the file"),
     ],
 )
 def test_a_file_without_prompts_is_one_error(

@@ -60,7 +60,7 @@ def test_one_nonfinite_token_is_critical(tmp_path: Path, spoilt: float) -> None:
     assert severity_of(found) == "critical"
     assert found.comparison is not None
     told = measured_verdict(found)
-    assert told.startswith(f"1 of {found.comparison.tokens:,} tokens lack a finite")
+    assert told.startswith(f"1 of {found.comparison.tokens:,} tokens lacks a finite")
     assert "(the first: prompt 0, sample 3, token 0). For the other tokens: The engines" in told
 
 

@@ -132,6 +132,12 @@ def _no_prompt(
     if not defects:
         return DataError("the file has no rows", where=str(path), remedy="check --prompts")
     first = defects[0]
+    if not columns:
+        return DataError(
+            f"no row can be read; the first: {first.reason}",
+            where=f"{path}, {first.location}",
+            remedy="correct the file: JSON lines, JSON, CSV or Parquet with one prompt per row",
+        )
     seen = ", ".join(columns[:_NAMED_COLUMNS]) or "none"
     wanted = named.prompt or ", ".join(PROMPT_COLUMNS)
     return DataError(

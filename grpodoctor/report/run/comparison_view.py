@@ -64,7 +64,7 @@ def view_of_runs(
         product="grpodoctor",
         page_title=f"Training health of {count_of(len(ordered), 'run')}",
         heading=log or root or count_of(len(ordered) + len(unreadable), "run"),
-        facts="worst first",
+        facts="worst first" if len(ordered) > 1 else "",
         diagnosis=_counts(ordered, unreadable),
         warnings=(),
         blocks=tuple(_blocks(ordered, unreadable, root)),

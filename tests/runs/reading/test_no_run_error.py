@@ -232,7 +232,7 @@ def test_a_summary_is_described_by_its_keys(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no series of steps; its keys: meta, before, lr"):
         open_run(path)
     path.write_text('{\n"log": [{"text": "a"}]}')
-    with pytest.raises(RunError, match=r"contains: log .*such as trainer_state\.json"):
+    with pytest.raises(RunError, match=r"its keys: log .*such as trainer_state\.json"):
         open_run(path)
     (tmp_path / "trainer_state.json").write_text("{}")
     with pytest.raises(RunError, match=r"pass .*trainer_state\.json, which has"):
