@@ -32,7 +32,7 @@ from grpodoctor.treatment.treatments import Treatment
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _LABEL = 21
-_NUMBER = 9
+_NUMBER = 10
 _MIN_SCALE = 0.1
 """Smallest range of a sparkline, as a share of its level."""
 _STALE_SECONDS = 30.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from grpodoctor.errors import GrpodoctorError
 from grpodoctor.frameworks.run_config import is_checkpoint
-from grpodoctor.runs.reading.opening import is_native, open_run
+from grpodoctor.runs.reading.opening import is_console_of_run, is_native, open_run
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.reading.run_discovery import is_one_run
 from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS
@@ -59,6 +59,8 @@ def nearby_runs(folder: Path, seconds: float = SEARCH_SECONDS) -> list[NearbyRun
 def has_steps(path: Path) -> bool:
     """Whether a file is a log with at least one step."""
     if path.suffix not in _LOG_SUFFIXES and not path.name.startswith(_TENSORBOARD):
+        return False
+    if is_console_of_run(path):
         return False
     try:
         return next(iter(open_run(path).steps), None) is not None

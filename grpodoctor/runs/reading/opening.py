@@ -162,6 +162,11 @@ def is_native(path: Path) -> bool:
     return path.name == STEPS or _has_native_steps(path)
 
 
+def is_console_of_run(path: Path) -> bool:
+    """Whether a file has the console output of a recorded run: `runs/mine.log` of `runs/mine`."""
+    return path.suffix == ".log" and path.is_file() and is_native(path.with_suffix(""))
+
+
 def _is_native_manifest(path: Path) -> bool:
     try:
         with open_regular(path) as file:

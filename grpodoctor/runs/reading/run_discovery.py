@@ -13,7 +13,7 @@ from grpodoctor.errors import MixedRunsError, NoLogError, RunError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.reading.log_files import LogFiles
-from grpodoctor.runs.reading.opening import is_native, open_run
+from grpodoctor.runs.reading.opening import is_console_of_run, is_native, open_run
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.reading.rows.run_columns import RunColumns, cell_of
 from grpodoctor.support.files.regular_files import MOST_ENTRIES, files_below
@@ -94,7 +94,7 @@ class _RunSearch:
                 return
             if depth == _DEEPEST:
                 self.left = entries[place:]
-            if entry.is_symlink() or _is_console_of_run(entry):
+            if entry.is_symlink() or is_console_of_run(entry):
                 continue
             if entry.is_dir() and depth:
                 yield from self.below(entry, depth - 1)
@@ -160,11 +160,6 @@ def _native_runs_among(folder: Path, depth: int) -> Iterator[bool]:
                 if is_folder:
                     below.append(entry)
         level = below
-
-
-def _is_console_of_run(path: Path) -> bool:
-    """Whether a file has the console output of a recorded run: `runs/mine.log` of `runs/mine`."""
-    return path.suffix == ".log" and path.is_file() and is_native(path.with_suffix(""))
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -68,7 +68,7 @@ def rule_row(evidence: RuleEvidence) -> tuple[str, ...]:
         evidence.severity or NONE,
         _share(evidence.fired),
         _share(evidence.false_alarms),
-        NONE if delay is None else f"{delay:g} ({_range(evidence.delays)})",
+        NONE if delay is None else _median_and_range(delay, evidence.delays),
     )
 
 
@@ -310,9 +310,9 @@ def _share(share: Share) -> str:
     return f"{share.hits}/{share.runs}"
 
 
-def _range(values: Sequence[int]) -> str:
+def _median_and_range(median: float, values: Sequence[int]) -> str:
     low, high = min(values), max(values)
-    return f"{low}" if low == high else f"{low}-{high}"
+    return f"{median:g}" if low == high else f"{median:g} ({low}-{high})"
 
 
 def _number(value: float | None) -> str:
