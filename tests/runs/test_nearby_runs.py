@@ -34,6 +34,7 @@ def test_runs_of_every_origin_are_found_last_written_first(tmp_path):
         os.utime(tmp_path / "runs" / "old" / name, (1, 1))
     write_trl(tmp_path / "outputs")
     (tmp_path / "train.log").write_text('{"step": 1, "reward": 0.5}\n{"step": 2, "reward": 0.5}\n')
+    (tmp_path / "runs" / "old.log").write_bytes((tmp_path / "train.log").read_bytes())
     (tmp_path / "notes.txt").write_text("nothing")
     (tmp_path / ".venv").mkdir()
     record_run(tmp_path / ".venv" / "hidden", 3)
