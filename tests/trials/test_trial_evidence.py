@@ -132,7 +132,7 @@ def test_a_rule_that_only_notes_is_counted_by_its_notes():
 def test_the_page_has_a_row_for_each_rule_and_remedy():
     _, evidence = evidence_from(series())
     page = markdown(evidence)
-    assert "| CLP001 | critical | 3/3 | 0/3 | 5 (5) |" in page
+    assert "| CLP001 | critical | 3/3 | 0/3 | 5 |" in page
     assert "| lower-learning-rate | 3 | 0.800 | 0.200 | 0.600 | +0.400 (+0.152 to +0.648) |" in page
     (data,) = as_json(evidence)["trials"]
     assert data["remedies"][0]["effect"] == "helps"

@@ -124,7 +124,7 @@ def test_sparklines_cover_the_whole_run_in_columns_of_the_same_steps():
     rare, often = vital((0.0, 1.0)), vital(tuple(step / 199 for step in range(200)))
     first, second = (lines(line)[0] for line in vital_lines([rare, often]))
     drawn = [re.search("[▁-█]+", line)[0] for line in (first, second)]
-    assert len(drawn[0]) == len(drawn[1]) == 80 - 21 - 2 * 9 - 2
+    assert len(drawn[0]) == len(drawn[1]) == 80 - 21 - 2 * 10 - 2
     assert set(drawn[0][:19]) == {"▁"}
     assert set(drawn[0][20:]) == {"█"}
     assert drawn[1][0] == "▁"
