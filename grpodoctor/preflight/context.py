@@ -20,6 +20,7 @@ from grpodoctor.preflight.inputs.chat_template import (
 from grpodoctor.preflight.inputs.config_columns import model_override
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, PromptTable
 from grpodoctor.preflight.inputs.run_settings import RunSettings
+from grpodoctor.support.numbers import count_of
 from grpodoctor.trainer.rewards.user_reward import UserReward
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -251,7 +252,7 @@ class PreflightContext:
         """How many rows of a kind `slice_faults` found, and among which."""
         is_whole = len(self.reward_rows) <= _SLICED_ROWS
         where = "the file has" if is_whole else f"its first {_SLICED_ROWS} rows have"
-        return f"{where} {count} such row{'' if count == 1 else 's'}"
+        return f"{where} {count_of(count, 'such row')}"
 
     @cached_property
     def slice_faults(self) -> SliceFaults:

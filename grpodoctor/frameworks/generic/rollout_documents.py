@@ -125,7 +125,7 @@ def _read(part: FilePart, damage_log: DamageLog) -> Iterator[Responses]:
         content: bytes = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise RunError(
-            f"a JSON document of more than {_MOST_BYTES >> 20} MiB",
+            f"a document of more than {_MOST_BYTES >> 20} MiB, which is read at once",
             where=name,
             remedy="write JSON lines, one response per line",
         )

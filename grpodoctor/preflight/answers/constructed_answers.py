@@ -54,6 +54,8 @@ _REASONING = "First, I write down what is given.\n\nThen I work it out step by s
 UNRELATED = "I have nothing to say about this."
 """An answer that has nothing in common with any reference."""
 WRONG = "wrong answer"
+EMPTY = "empty response"
+NO_ANSWER = "format without an answer"
 COPIED_PROMPT = "copy of the prompt"
 REPEATED_TAGS = "repeated tags"
 EARLY_EXIT = "program that exits at once"
@@ -221,8 +223,8 @@ def bad_completions(
     return [
         BadCompletion(WRONG, format_answer(answer_format, wrong)),
         BadCompletion("long wrong answer", format_answer(long_format, wrong)),
-        BadCompletion("empty response", ""),
-        BadCompletion("format without an answer", format_answer(answer_format, "")),
+        BadCompletion(EMPTY, ""),
+        BadCompletion(NO_ANSWER, format_answer(answer_format, "")),
         BadCompletion(COPIED_PROMPT, prompt),
         BadCompletion(SEVERAL, several),
         BadCompletion(SEVERAL_LINES, on_lines),

@@ -14,14 +14,13 @@ from statistics import median
 from typing import Any
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers.constructed_answers import COPIED_PROMPT, JUDGED, UNRELATED
+from grpodoctor.preflight.answers.constructed_answers import COPIED_PROMPT, EMPTY, JUDGED, UNRELATED
 from grpodoctor.preflight.answers.undeserving_answers import SCORE_FOR_JUDGE
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 MAX_ROWS = 12
 """Rows that are scored with each response."""
-EMPTY = "empty response"
 _SENTENCES = ("unrelated sentence", "plain text")
 """Kinds of responses that say something, in a few words and in many."""
 WORDS_OF_ROW = "text with the words of the row"

@@ -311,18 +311,17 @@ class TruncatedResponses(Rule):
         rise = share - start.level if start else 0.0
         change = _change_text(start.level, share) if start else ""
         steps = in_steps(series, RECENT)
-        text = f"{share:.0%} of responses are truncated by the length limit {steps}{change}."
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
         onset = partial(first_step_where, series, lambda value: value >= self.info_share)
         is_of_prompts = self._is_of_prompts(chart, share)
         is_mild = is_outgrown or is_solved(chart) or is_of_prompts
         severity = "info" if is_mild else self._severity(series, share, rise)
+        where = " by the length limit"
         filled = self._filled_by_the_others(chart, share)
         if severity == "info" and filled is not None and not is_solved(chart):
             severity = "warning"
-            text = text.replace(
-                " by the length limit", f"; the others fill {filled:.0%} of the limit"
-            )
+            where = f"; the others fill {filled:.0%} of the limit"
+        text = f"{share:.0%} of responses are truncated{where} {steps}{change}."
         # Masking would leave hardly any response in the loss.
         remedies = ("longer-limit", "soft-overlong") if share >= self.grave_share else None
         if self._none_ended(chart, series):

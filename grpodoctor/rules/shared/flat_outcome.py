@@ -67,7 +67,7 @@ _BY_GROUPS: dict[str | None, tuple[str, ...]] = {
 }
 
 
-_OF_SMALL_GROUPS = ("larger-groups", "larger-batch")
+_OF_PAIRS = ("larger-groups", "larger-batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,20 +184,19 @@ def _few_groups(chart: Chart) -> Reason | None:
     cause = zero_variance_cause(chart)
     kind = f", most are {cause}" if cause else ""
     steps = in_typical_steps(series, 2 * RECENT)
-    size = _small_group(chart)
-    of_size = f" of {size:g}" if size else ""
-    clause = f"{share:.0%} of groups{of_size} have equal rewards {steps}{kind}"
-    return Reason(clause, _OF_SMALL_GROUPS if size else _BY_GROUPS[cause], (name,))
+    are_pairs = _groups_are_pairs(chart)
+    of_two = " of 2" if are_pairs else ""
+    clause = f"{share:.0%} of groups{of_two} have equal rewards {steps}{kind}"
+    return Reason(clause, _OF_PAIRS if are_pairs else _BY_GROUPS[cause], (name,))
 
 
-def _small_group(chart: Chart) -> float | None:
-    """The group size, if it is two: half of such groups or more are alike at every pass rate.
+def _groups_are_pairs(chart: Chart) -> bool:
+    """Whether groups have two responses: half of them or more are alike at every pass rate.
 
     Their share is p^2 + (1 - p)^2, which is lowest at p = .5, so no choice of prompts helps.
     """
     sizes, knob = chart.series("groups/size"), chart.knobs.get("group_size")
-    size = sizes.level(RECENT) if len(sizes) else knob
-    return 2.0 if size == 2 else None
+    return (sizes.level(RECENT) if len(sizes) else knob) == 2
 
 
 def _near_ceiling(chart: Chart) -> Reason | None:

@@ -35,7 +35,7 @@ _MEAN, _STD = "reward/mean", "reward/std"
 _ROUNDING = 2e-3
 """Error of a logged mean or deviation."""
 _SAMPLE_STD = 1.07
-"""Ratio of the deviation of a sample to that of all, n over n - 1, for eight responses or more."""
+"""Ratio of the deviation of a sample to that of all for eight responses, the root of 8 / 7."""
 _NO_RISE = 0.25
 """Rise as a part of the level, two standard errors included, of an outcome that is flat for sure:
 what right answers lack in a reward that rejects many of them would give more."""

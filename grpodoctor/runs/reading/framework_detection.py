@@ -45,7 +45,7 @@ from grpodoctor.runs.reading.read_notes import (
     settings_notes,
 )
 from grpodoctor.runs.reading.read_options import ReadOptions
-from grpodoctor.runs.reading.response_rows import episodes_of_actions, texts_of_responses
+from grpodoctor.runs.reading.rows_without_steps import episodes_of_actions, texts_of_responses
 from grpodoctor.runs.reading.share_units import counts_and_percentages
 from grpodoctor.runs.reading.tracker_exports import error_of_keys
 from grpodoctor.runs.records import Manifest

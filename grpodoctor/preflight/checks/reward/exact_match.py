@@ -296,7 +296,7 @@ class ExactMatchReward(Check):
                 continue  # the prompts ask for more around the answer, such as a confidence
             share = self._share_lost_in(reward, answers, form)
             if share >= self.min_lost_share and answers.answer_format == _THOUGHT_BEFORE + form:
-                yield _thought_finding(context, mark, share)
+                yield _thought_finding(context, answers.answer_format, mark, share)
             elif share >= self.min_lost_share and not is_read_in(
                 reward, answers, _recognized(answers), form
             ):
@@ -396,7 +396,9 @@ def _unread_finding(
     )
 
 
-def _thought_finding(context: PreflightContext, mark: str, share: float) -> CheckFinding:
+def _thought_finding(
+    context: PreflightContext, rewarded: str, mark: str, share: float
+) -> CheckFinding:
     """The format that the prompts ask for earns a reward only behind a thought.
 
     Reasoning models write the thought unasked. Their templates or names tell; without them, a
@@ -414,7 +416,7 @@ def _thought_finding(context: PreflightContext, mark: str, share: float) -> Chec
         "warning" if is_known and not is_usual else "info",
         f"{share:.0%} of correct answers in {mark} earn a reward only behind a thought in <think>.",
         ("Check that the model writes <think> without being asked, or ask for it.",),
-        (f"rewarded format: {_THOUGHT_BEFORE + FORMATS['boxed']!r}",),
+        (f"rewarded format: {rewarded!r}",),
         {"share": share},
     )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from grpodoctor.preflight.answers.constructed_answers import WRONG
+from grpodoctor.preflight.answers.constructed_answers import EMPTY, NO_ANSWER, WRONG
 from grpodoctor.preflight.results.check_results import CheckFinding
 
 _ADVICE = "Pay less for the format than for the answer, such as by reward weights."
-_OWN_KINDS = ("format without an answer", "empty response")
+_OWN_KINDS = (NO_ANSWER, EMPTY)
 """Kinds without an answer, which may be paid for another reason."""
 _SAME_WORTH = 0.05
 """Difference between parts of a reward that are the same part."""

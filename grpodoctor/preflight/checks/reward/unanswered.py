@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from grpodoctor.preflight.answers.constructed_answers import JUDGED
+from grpodoctor.preflight.answers.constructed_answers import EMPTY, JUDGED
 from grpodoctor.preflight.answers.free_responses import (
-    EMPTY,
     FreeRewards,
     is_most,
     punctuated_words,

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
+from grpodoctor.frameworks.rollout_formats.response_rows import PROMPTS, TEXTS
 from grpodoctor.runs.log_formats.base import LogRow
 
-_PROMPTS = ("prompt", "question", "problem", "query", "instruction")
-_RESPONSES = ("generated_text", "response", "completion", "generation", "model_output", "output")
 _EPISODES = ("episode_id", "episode", "trajectory_id")
 _MIN_RESPONSES, _NEARLY_ALL = 20, 0.9
 _MIN_EPISODES = 3
@@ -26,7 +25,7 @@ def texts_of_responses(rows: Sequence[LogRow]) -> list[str]:
     common = [name for name in counts if counts[name] >= _NEARLY_ALL * len(rows)]
     columns = [
         next((known for name in names for known in common if _is_named(known, name)), "")
-        for names in (_PROMPTS, _RESPONSES)
+        for names in (PROMPTS, TEXTS)
     ]
     return columns if all(columns) else []
 

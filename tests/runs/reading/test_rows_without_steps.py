@@ -9,7 +9,7 @@ import pytest
 from grpodoctor.errors import RunError
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.reading.opening import open_run
-from grpodoctor.runs.reading.response_rows import episodes_of_actions, texts_of_responses
+from grpodoctor.runs.reading.rows_without_steps import episodes_of_actions, texts_of_responses
 from tests.runs.rollout_dumps.samples import lines
 
 
