@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.causes.tokens import tokenized_otherwise
 from grpodoctor.probe.attribution.causes.tokens.added_tokens import AddedTokens
 from grpodoctor.probe.attribution.causes.tokens.lost_tokens import LostTokens
 from grpodoctor.probe.attribution.causes.tokens.prompt_search import LOST
@@ -30,10 +33,11 @@ SAMPLING = Sampling(samples=2, max_tokens=16)
 
 
 def found_in_learner(
-    cause: Cause, root: Path, fault: str, count: int = 12, sampling: Sampling = SAMPLING
-) -> ExperimentResult | None:
+    cause: Cause, root: Path, fault: str, count: int = 12, sampling: Sampling = SAMPLING,
+    family: str = "llama",
+) -> ExperimentResult | None:  # fmt: skip
     """Plant a fault in the learner, for which transformers stands in."""
-    model = checkpoint(root / "llama", "llama")
+    model = checkpoint(root / family, family)
     options = {"model": str(model), "faults": fault, "threads": 1}
     faulty = EngineSpec.of("program", str(ENGINE), options)
     with InProcess(root / "runner", prompts(count)) as runner:
@@ -89,6 +93,40 @@ def test_prompts_that_the_learner_tokenizes_otherwise_are_found_one_by_one(tmp_p
     assert result is not None
     assert result.figures == {"prompts": 24, "differing": 8}
     assert result.details[0].endswith("(8 with fewer tokens, 0 with more)")
+    assert result.after is not None
+    assert result.after.gap < 1e-9
+
+
+@pytest.mark.slow
+def test_each_prompt_is_searched_until_its_own_change_is_found(tmp_path: Path) -> None:
+    """In one of these prompts, the right place is not among the first ones that are tried."""
+    sampling = Sampling(samples=3, max_tokens=40)
+    result = found_in_learner(
+        TokenizedOtherwise(), tmp_path, "retokenised:0.84", 24, sampling, "codegen"
+    )
+    assert result is not None
+    assert result.figures == {"prompts": 24, "differing": 21}
+    assert result.after is not None
+    assert result.after.gap < 1e-9
+
+
+def test_further_places_are_tried_where_the_first_ones_explain_some_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every second prompt, the best places are only tried after the next ones."""
+    plain_ranks, calls, size = tokenized_otherwise._ranked_places, itertools.count(), 6
+
+    def ranked(tried: Any, merits: Any) -> Any:
+        places = plain_ranks(tried, merits)
+        if next(calls) % 2:
+            return places
+        return [*places[size : 2 * size], *places[:size], *places[2 * size :]]
+
+    monkeypatch.setattr(tokenized_otherwise, "_ranked_places", ranked)
+    sampling = Sampling(samples=2, max_tokens=16)
+    result = found_in_learner(TokenizedOtherwise(), tmp_path, "retokenised:1", 6, sampling)
+    assert result is not None
+    assert result.figures == {"prompts": 6, "differing": 6}
     assert result.after is not None
     assert result.after.gap < 1e-9
 

@@ -50,11 +50,14 @@ class EachPrompt(Generic[Change]):
 
     def loud(self) -> list[int]:
         """The prompts whose gap exceeds rounding."""
-        return [
-            n
-            for n, own_N in self.at.items()
-            if self._experiments.is_loud(self._before[n] / max(int(own_N.sum()), 1))
-        ]
+        return [n for n in self.at if self._is_loud(n, self._before[n])]
+
+    def still_loud(self, prompts: Iterable[int]) -> list[int]:
+        """Those prompts of which the best change leaves more than rounding."""
+        return [n for n in prompts if self._is_loud(n, self._best[n][0])]
+
+    def _is_loud(self, number: int, gap: float) -> bool:
+        return self._experiments.is_loud(gap / max(int(self.at[number].sum()), 1))
 
     def tried(self, changes: Mapping[int, Sequence[Change]]) -> dict[int, list[float]]:
         """Compute the changes of each prompt, and keep the best ones.

@@ -24,7 +24,12 @@ from grpodoctor.probe.results.token_text import texts_of
 _MOST_PLACES = 48
 """Places of each prompt that are tried: of long prompts, half of them at either end."""
 _CHOSEN = 6
-"""Places of each prompt at which all tokens are tried."""
+"""Places of each prompt at which all tokens are tried at once."""
+_MOST_ROUNDS = 6
+"""How often further places are tried."""
+_SHOWS = 1 / 3
+"""Share of the prompts that the first places must explain: if the cause is another one, no token
+closes the gap of a prompt."""
 _MOST_TEXTS = 64
 """Other tokenizations of each prompt that are tried: the first ones of a long prompt."""
 
@@ -112,19 +117,23 @@ class _Search:
         return list(retokenized(self._prompts[number], texts))[:_MOST_TEXTS] if texts else []
 
     def _try_tokens(self) -> None:
-        """Replace one token, or two by one, where a few tokens have most in common with the gap."""
+        """Replace one token, or two by one, first where a few tokens fit the gap best."""
         probes = probes_of(self._tokens)
         tried = {
             n: [c for at in self._places(n) for c in _replaced(at, probes)] for n in self._prompts
         }
         merits = self._each.tried(tried)
-        chosen = {n: _best_places(tried[n], merits[n]) for n in self._prompts}
-        self._each.tried(
-            {
-                n: [(*_with(each, token),) for each in chosen[n] for token in self._tokens]
-                for n in self._prompts
-            }
-        )
+        ranked = {n: _ranked_places(tried[n], merits[n]) for n in self._prompts}
+        remaining = list(self._prompts)
+        for number in range(_MOST_ROUNDS):
+            places = slice(number * _CHOSEN, (number + 1) * _CHOSEN)
+            self._each.tried({n: self._with_each_token(ranked[n][places]) for n in remaining})
+            remaining = self._each.still_loud(remaining)
+            if not remaining or len(remaining) > (1 - _SHOWS) * len(self._prompts):
+                return
+
+    def _with_each_token(self, places: Sequence[Change]) -> list[Change]:
+        return [_with(each, token) for each in places for token in self._tokens]
 
 
 def _fewer_or_twice(places: Sequence[int]) -> Iterator[Change]:
@@ -147,14 +156,14 @@ def _with(change: Change, token: int) -> Change:
     return (place, (token,)), *rest
 
 
-def _best_places(tried: Sequence[Change], merits: Sequence[float]) -> list[Change]:
-    """Changes at the places that have most in common with the gap, one for each place."""
+def _ranked_places(tried: Sequence[Change], merits: Sequence[float]) -> list[Change]:
+    """One change for each place, those that have most in common with the gap first."""
     best: dict[tuple[int, int], tuple[float, Change]] = {}
     for change, merit in zip(tried, merits, strict=True):
         key = change[0][0], len(change)
         if merit > best.get(key, (-1.0, change))[0]:
             best[key] = merit, change
-    return [change for _, change in sorted(best.values(), key=lambda pair: -pair[0])[:_CHOSEN]]
+    return [change for _, change in sorted(best.values(), key=lambda pair: -pair[0])]
 
 
 def retokenized(prompt: Sequence[int], texts: Mapping[int, str]) -> Iterator[Change]:
