@@ -53,10 +53,13 @@ def main() -> None:
     parser.add_argument("--notes", action="store_true", help="print notes and details, too")
     parser.add_argument("--seconds", type=float, default=600, help="time limit of one case")
     arguments = parser.parse_args()
+    try:
+        cases = read_cases(arguments.manifest)
+    except (OSError, ValueError) as error:
+        parser.error(f"the manifest cannot be read: {error}")
     cases = [
         case
-        for line in arguments.manifest.read_text(encoding="utf-8").splitlines()
-        if line.strip() and (case := json.loads(line))
+        for case in cases
         if arguments.only in case["name"] and arguments.half in (None, case.get("half"))
     ]
     counts: Counter[str] = Counter()
@@ -70,6 +73,22 @@ def main() -> None:
     print(f"\n{len(cases)} cases")
     for what, count in sorted(counts.items()):
         print(f"{count:5d}  {what}")
+
+
+def read_cases(manifest: Path) -> list[dict[str, Any]]:
+    """The cases of a manifest.
+
+    Raises:
+        OSError: if the file cannot be read.
+        ValueError: if a line is no JSON object with a name.
+    """
+    cases = []
+    for number, line in enumerate(manifest.read_text(encoding="utf-8").splitlines(), 1):
+        case = json.loads(line) if line.strip() else None
+        if case is not None and not (isinstance(case, dict) and isinstance(case.get("name"), str)):
+            raise ValueError(f"line {number} is no JSON object with a name")
+        cases += [case] if case else []
+    return cases
 
 
 def examine(case: dict[str, Any], folder: Path, seconds: float) -> Examined:

@@ -24,7 +24,7 @@ from grpodoctor.frameworks.rollout_formats.base import (
     FilePart,
     Responses,
 )
-from grpodoctor.frameworks.rollout_formats.dump_file import ENDLESS, DumpFile
+from grpodoctor.frameworks.rollout_formats.dump_file import ENDLESS, HEAD_BYTES, DumpFile
 from grpodoctor.frameworks.rollout_formats.response_rows import (
     are_responses,
     repeats_a_step,
@@ -49,7 +49,7 @@ _DECODER = json.JSONDecoder()
 def _claims(path: Path, head: bytes) -> bool:
     if path.suffix in _TABLES:
         rows = _table_rows(path, head.decode("utf-8-sig", "replace"))[:_FIRST_ROWS]
-        is_cut = len(rows) > 1 and len(rows) < _FIRST_ROWS
+        is_cut = len(head) == HEAD_BYTES and len(rows) < _FIRST_ROWS
         rows = rows[:-1] if is_cut else rows
         return are_responses(rows) and (not step_key(rows) or repeats_a_step(rows))
     if path.suffix != ".json":

@@ -15,7 +15,7 @@ from grpodoctor.support.files.remote_stores import is_remote, open_remote
 
 ENDLESS = 1 << 62
 """The end of a file of unknown length."""
-_HEAD_BYTES = 64 * 1024
+HEAD_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class DumpFile:
     def head(self) -> bytes:
         """Its first bytes."""
         with self.open() as file:
-            start: bytes = file.read(_HEAD_BYTES)
+            start: bytes = file.read(HEAD_BYTES)
         return start
 
     @contextmanager
@@ -86,7 +86,7 @@ class DumpFile:
         with tempfile.NamedTemporaryFile(prefix="grpodoctor-") as copy:
             with self.open() as file:
                 room = most
-                while room > 0 and (block := file.read(min(room, _HEAD_BYTES * 16))):
+                while room > 0 and (block := file.read(min(room, HEAD_BYTES * 16))):
                     copy.write(block)
                     room -= len(block)
             copy.flush()

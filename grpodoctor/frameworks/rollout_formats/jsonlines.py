@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast, overload
 import orjson
 
 from grpodoctor.frameworks.rollout_formats.base import DamageLog, DumpFormat, FilePart, Responses
-from grpodoctor.frameworks.rollout_formats.dump_file import ENDLESS, DumpFile
+from grpodoctor.frameworks.rollout_formats.dump_file import ENDLESS, HEAD_BYTES, DumpFile
 from grpodoctor.support.arrays import np
 
 BATCH_BYTES = 2 * 1024 * 1024
@@ -21,7 +21,6 @@ BLOCK_BYTES = 256 * 1024
 """Bytes to parse at once: they and their rows fit into the processor's cache."""
 LONGEST_LINE = 64 * 1024 * 1024
 """Longer lines count as damage. A log line with all responses of a step is shorter."""
-_FIRST_LINE_BYTES = 64 * 1024
 _FIRST_ROWS = 64
 _BLANK_LINE_BYTES = 4096
 _OPENED, _CLOSED, _FIRST, _LAST, _COMMA = b"{}[],"
@@ -64,7 +63,7 @@ def json_format(
 
 def has_keys(head: bytes, keys: tuple[str, ...]) -> bool:
     """Whether the first line is an object with these keys; a cut-off line is searched as text."""
-    line = head.lstrip()[:_FIRST_LINE_BYTES].split(b"\n", 1)[0]
+    line = head.lstrip()[:HEAD_BYTES].split(b"\n", 1)[0]
     if not line.startswith(b"{"):
         return False
     row = parsed(line)
@@ -75,11 +74,14 @@ def has_keys(head: bytes, keys: tuple[str, ...]) -> bool:
 
 
 def first_rows(head: bytes) -> list[dict[str, Any]]:
-    """The objects of the first complete lines, at most 64; empty if a line is not an object."""
+    """The objects of the first lines, at most 64; empty if a complete line is not an object.
+
+    The last line may be cut, by the end of the head or because it is being written.
+    """
     *lines, last = head.split(b"\n")
     rows = [parsed(line) for line in lines[:_FIRST_ROWS] if line.strip()]
-    if len(head) < _FIRST_LINE_BYTES and len(lines) < _FIRST_ROWS and last.strip():
-        rows.append(parsed(last))
+    if len(lines) < _FIRST_ROWS and (row := parsed(last)) is not None:
+        rows.append(row)
     known = [row for row in rows if row is not None]
     return known if len(known) == len(rows) else []
 

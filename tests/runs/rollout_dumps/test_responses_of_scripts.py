@@ -120,6 +120,16 @@ def test_a_table_whose_cells_have_line_breaks_is_read(tmp_path: Path) -> None:
     assert [values(record)["reward/mean"] for record in records] == [0.25] * 3
 
 
+def test_a_short_table_and_a_cut_line_are_read_as_responses(tmp_path: Path) -> None:
+    table, cut = tmp_path / "table.csv", tmp_path / "cut.jsonl"
+    table.write_text('prompt,completion,reward,step\nQ,"a\nb",0.5,1\nQ,"other",0.1,1\n')
+    lines(cut, [row(1, place, float(place == 0)) for place in range(4)])
+    with cut.open("a") as file:
+        file.write('{"step": 1, "prompt": "3 +')
+    assert [values(record)["reward/mean"] for record in read(table)] == [0.3]
+    assert [values(record)["reward/mean"] for record in read(cut)] == [0.25]
+
+
 def test_the_name_of_a_folder_has_the_step(tmp_path: Path) -> None:
     for step in (100, 200):
         rows = [row(0, place, float(place < step / 100)) for place in range(4)]
