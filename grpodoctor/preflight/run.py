@@ -11,6 +11,7 @@ from pathlib import Path
 from grpodoctor.errors import DataError, GrpodoctorError, ModelError, RunError
 from grpodoctor.preflight.answers.inferred_answers import (
     InferredAnswers,
+    are_paid_better,
     infer_answers,
     solved_puzzles,
 )
@@ -243,9 +244,13 @@ def _inferred_answers(
         return None
     if solved := solved_puzzles(reward, rows, request.settings):
         return solved
-    if any(row.answer is not None for row in rows) and not _reads_another_column(reward, rows):
+    has_answers = any(row.answer is not None for row in rows)
+    if has_answers and not _reads_another_column(reward, rows):
         return None
-    return infer_answers(reward, rows, request.settings)
+    found = infer_answers(reward, rows, request.settings)
+    if has_answers and found and not are_paid_better(reward, found.rows, rows, request.settings):
+        return None  # tests, for example, judge the program in the usual column
+    return found
 
 
 def _reads_another_column(reward: UserReward, rows: Sequence[PromptRow]) -> bool:

@@ -311,6 +311,32 @@ def score(completions, final_answer, **kwargs):
     assert not _examined(tmp_path, "REW101", rows, reward).alarms
 
 
+def test_tests_are_no_answers_where_programs_are(tmp_path: Path) -> None:
+    rows: list[Row] = [
+        {
+            "prompt": f"Write a function f(x) that returns x + {at}. Write only the code.",
+            "answer": f"def f(x):\n    return x + {at}",
+            "test_list": [f"assert f(1) == {at + 1}", f"assert f(5) == {at + 5}"],
+        }
+        for at in range(40)
+    ]
+    reward = """
+def score(completions, test_list, **kwargs):
+    rewards = []
+    for text, tests in zip(completions, test_list):
+        scope = {"__builtins__": {}}
+        try:
+            exec(text.split("```python")[-1].split("```")[0], scope)
+            for test in tests:
+                exec(test, scope)
+            rewards.append(1.0)
+        except Exception:
+            rewards.append(0.0)
+    return rewards
+"""
+    assert not _examined(tmp_path, "REW101", rows, reward).alarms
+
+
 def test_the_last_of_several_labels_is_right_by_chance(tmp_path: Path) -> None:
     rows: list[Row] = [
         {"question": f"Which of A, B, C and D is item {at}? End with 'Answer: X'.", "answer": label}

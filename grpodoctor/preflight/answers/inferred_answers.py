@@ -157,6 +157,20 @@ def solved_puzzles(
     return InferredAnswers("", solved) if is_paid else None
 
 
+def are_paid_better(
+    reward: UserReward,
+    rows: Sequence[PromptRow],
+    others: Sequence[PromptRow],
+    settings: RunSettings,
+) -> bool:
+    """Whether more answers of some rows than of others earn what right answers should."""
+    own, other = (
+        _worth(reward, tuple(spread_rows(tuple(each), _TRIED_ROWS)), settings)
+        for each in (rows, others)
+    )
+    return own > other
+
+
 def _worth(
     reward: UserReward, rows: Sequence[PromptRow], settings: RunSettings
 ) -> tuple[int, int, float]:
