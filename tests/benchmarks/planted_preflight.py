@@ -118,6 +118,7 @@ def main(parts: Iterable[str]) -> None:
     """Examine the cases and print a table."""
     tell = "--tell" in (parts := tuple(parts))
     parts = tuple(part for part in parts if part != "--tell")
+    found = False
     with tempfile.TemporaryDirectory() as folder:
         for title, cases in _SETS.items():
             chosen = [
@@ -126,7 +127,11 @@ def main(parts: Iterable[str]) -> None:
                 if not parts or any(part in case.name or _is_of(part, title) for part in parts)
             ]
             if chosen:
+                found = True
                 _print_all(title, chosen, Path(folder), tell=tell)
+
+    if not found:
+        sys.exit(f"no set or case has {' or '.join(parts)} in its name, such as 'set 24'")
 
 
 def _is_of(part: str, title: str) -> bool:
@@ -142,7 +147,7 @@ def _print_all(title: str, cases: list[Case], folder: Path, *, tell: bool) -> No
         hits += hit
         rest = _all_findings(examined) if tell else _rest(case, examined, hit=hit)
         print(f"{'yes' if hit else 'NO '} {case.name}{rest}", flush=True)
-    verdict = "named" if title.startswith("planted") else "without an alarm"
+    verdict = "without an alarm" if title.endswith("healthy") else "named"
     print(f"{title}: {hits} of {len(cases)} {verdict}\n")
 
 
