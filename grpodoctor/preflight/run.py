@@ -11,7 +11,7 @@ from pathlib import Path
 from grpodoctor.errors import DataError, GrpodoctorError, ModelError, RunError
 from grpodoctor.preflight.answers.inferred_answers import (
     InferredAnswers,
-    are_paid_better,
+    are_results_of,
     infer_answers,
     solved_puzzles,
 )
@@ -248,8 +248,8 @@ def _inferred_answers(
     if has_answers and not _reads_another_column(reward, rows):
         return None
     found = infer_answers(reward, rows, request.settings)
-    if has_answers and found and not are_paid_better(reward, found.rows, rows, request.settings):
-        return None  # tests, for example, judge the program in the usual column
+    if has_answers and found and not are_results_of(found.rows, rows):
+        return None  # tests of the programs in the usual column, for example, or a level
     return found
 
 

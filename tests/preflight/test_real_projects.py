@@ -311,6 +311,24 @@ def score(completions, final_answer, **kwargs):
     assert not _examined(tmp_path, "REW101", rows, reward).alarms
 
 
+def test_a_column_that_is_no_part_of_the_solution_is_no_result(tmp_path: Path) -> None:
+    rows: list[Row] = [
+        {
+            "question": f"{text} Write the number in \\boxed{{}}.",
+            "answer": str(answer),
+            "level": 900,
+        }
+        for text, answer in _sums()
+    ]
+    reward = r"""
+import re
+def score(completions, level, **kwargs):
+    found = [re.findall(r"\\boxed\{([^}]*)\}", text) for text in completions]
+    return [float(bool(f) and f[-1] == str(right)) for f, right in zip(found, level)]
+"""
+    assert _examined(tmp_path, "REW101", rows, reward).alarms
+
+
 def test_tests_are_no_answers_where_programs_are(tmp_path: Path) -> None:
     rows: list[Row] = [
         {

@@ -72,6 +72,35 @@ def test_a_translation_leaves_names_as_they_are(tmp_path: Path) -> None:
     assert _examined(tmp_path / "leak", "DAT111", rows).alarms
 
 
+def test_labels_and_references_in_prompts_are_no_quotations(tmp_path: Path) -> None:
+    notices = [
+        (
+            f"The mill {at} of {town} closes.",
+            f'{{"mill": {at}, "town": "{town}", "state": "shut", "until": "next May"}}',
+        )
+        for at, town in enumerate(_TOWNS * 4)
+    ]
+    labeled: list[Row] = [
+        {"question": f"Extract JSON.\n{text}" + (f"\n<!-- {label} -->" if at % 5 == 2 else ""),
+         "answer": label}
+        for at, (text, label) in enumerate(notices)
+    ]  # fmt: skip
+    assert _examined(tmp_path / "label", "DAT111", labeled).alarms
+    shown: list[Row] = [
+        {"question": f"Translate.\nEnglish: The mill {at}\nGerman: Die Mühle {at} von {town} "
+                     "steht am Ufer neben der Brücke",
+         "answer": f"Die Mühle {at} von {town} steht am Ufer neben der Brücke"}
+        for at, town in enumerate(_TOWNS * 4)
+    ]  # fmt: skip
+    assert _examined(tmp_path / "shown", "DAT111", shown).alarms
+    source: list[Row] = [
+        {"question": "Translate into German:\n" + (german if at % 6 == 1 else f"Mill {at} turns"),
+         "answer": german}
+        for at, german in enumerate(f"Die Mühle {at} dreht sich langsam" for at in range(60))
+    ]  # fmt: skip
+    assert _examined(tmp_path / "source", "DAT111", source).alarms
+
+
 def test_right_programs_and_translations_differ(tmp_path: Path) -> None:
     rows: list[Row] = [
         {

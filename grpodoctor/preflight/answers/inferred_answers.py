@@ -24,11 +24,13 @@ from grpodoctor.preflight.answers.reference_answers import (
     score_reference_answers,
 )
 from grpodoctor.preflight.answers.requested_formats import requested_formats
+from grpodoctor.preflight.answers.stated_answers import contains_words
 from grpodoctor.preflight.answers.test_calls import PLACEHOLDERS
 from grpodoctor.preflight.answers.undeserving_answers import parts_of
 from grpodoctor.preflight.inputs.columns import BLANK_ANSWERS, PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.inputs.run_settings import RunSettings
+from grpodoctor.preflight.texts.normal_form import words_of
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _TRIED_ROWS = 12
@@ -157,18 +159,14 @@ def solved_puzzles(
     return InferredAnswers("", solved) if is_paid else None
 
 
-def are_paid_better(
-    reward: UserReward,
-    rows: Sequence[PromptRow],
-    others: Sequence[PromptRow],
-    settings: RunSettings,
-) -> bool:
-    """Whether more answers of some rows than of others earn what right answers should."""
-    own, other = (
-        _worth(reward, tuple(spread_rows(tuple(each), _TRIED_ROWS)), settings)
-        for each in (rows, others)
-    )
-    return own > other
+def are_results_of(rows: Sequence[PromptRow], solutions: Sequence[PromptRow]) -> bool:
+    """Whether most answers are a part of the solution of the row, such as its result."""
+    are_parts = [
+        bool(words := words_of(row.answer or ""))
+        and contains_words(words_of(solution.answer or ""), words)
+        for row, solution in zip(rows, solutions, strict=True)
+    ]
+    return sum(are_parts) > len(rows) / 2
 
 
 def _worth(

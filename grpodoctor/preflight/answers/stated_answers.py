@@ -48,6 +48,8 @@ _CONDENSES = re.compile(
 """Tasks whose answers are taken from the prompt."""
 _MIN_SHORT, _MOST_QUOTED = 20, 0.5
 """Short answers, and the share of them in their own prompts, that show spans of passages."""
+_MOST_NAME_WORDS = 3
+"""Words of a name, which a translation leaves as it is."""
 _MIN_SOLUTION_WORDS = 8
 """A shorter solution may be a part of its question by chance."""
 
@@ -95,8 +97,9 @@ def states_answer(
     solution_words = words_of(solution)
     # Numbers alone are data: a grid may be a part of another grid.
     is_text = any(not word[0].isdigit() for word in solution_words)
-    is_solution = is_text and not is_quoted and len(solution_words) >= _MIN_SOLUTION_WORDS
-    if is_solution and _contains(words_of(prompt), solution_words):
+    is_solution = is_text and len(solution_words) >= _MIN_SOLUTION_WORDS
+    may_be_quoted = is_quoted and not (_is_json(solution) or _ends_with(prompt, solution_words))
+    if is_solution and not may_be_quoted and contains_words(words_of(prompt), solution_words):
         return True
     answer = words_of(final_answer(solution))
     if not answer:
@@ -105,6 +108,17 @@ def states_answer(
     if answer in (words_of(marked_answer(prompt)), words_of(last_line)):
         return True
     return _announces(prompt, answer, classes) or solves_itself(words_of(prompt), answer)
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text is an object or a list, which no passage has."""
+    return text.lstrip().startswith(("{", "["))
+
+
+def _ends_with(prompt: str, words: tuple[str, ...]) -> bool:
+    """Whether the last line of a prompt is a label and the words, as in "German: Guten Tag"."""
+    last_line = prompt.rstrip().rpartition("\n")[2]
+    return words_of(last_line.partition(":")[2]) == words
 
 
 def _announces(text: str, answer: tuple[str, ...], classes: Classes) -> bool:
@@ -151,7 +165,9 @@ def rows_stating_answer(rows: Sequence[PromptRow]) -> tuple[list[bool], float]:
     instruction = _shared_instruction([rows[index].prompt for index in asked])
     for index in asked:
         row = rows[index]
-        if instruction and words_of(row.prompt) == words_of(f"{instruction}\n{answers[index]}"):
+        if len(words_of(answers[index])) <= _MOST_NAME_WORDS and (
+            instruction and words_of(row.prompt) == words_of(f"{instruction}\n{answers[index]}")
+        ):
             continue  # there is no question besides: a translation leaves a name as it is
         stating[index] = _row_states(row, row.answer or "", classes, is_quoted=quoted)
     chance = _share_by_chance([rows[index] for index in asked], classes)
@@ -184,11 +200,11 @@ def _are_quotations(rows: Sequence[PromptRow]) -> bool:
     ]
     if len(short) < _MIN_SHORT:
         return False
-    own = sum(_contains(prompt, words) for words, prompt in short)
+    own = sum(contains_words(prompt, words) for words, prompt in short)
     others = [prompt for _, prompt in short]
     random.Random(0).shuffle(others)  # noqa: S311 - neighbors may share a passage
     foreign = sum(
-        _contains(prompt, words) for (words, _), prompt in zip(short, others, strict=True)
+        contains_words(prompt, words) for (words, _), prompt in zip(short, others, strict=True)
     )
     return own - foreign > _MOST_QUOTED * len(short)
 
@@ -232,6 +248,7 @@ def _share_by_chance(rows: Sequence[PromptRow], classes: Classes) -> float:
     return sum(_row_states(row, other.answer or "") for row, other in pairs) / len(rows)
 
 
-def _contains(words: tuple[str, ...], part: tuple[str, ...]) -> bool:
+def contains_words(words: tuple[str, ...], part: tuple[str, ...]) -> bool:
+    """Whether words contain a part of them, in its order and without a gap."""
     size = len(part)
     return any(words[start : start + size] == part for start in range(len(words) - size + 1))

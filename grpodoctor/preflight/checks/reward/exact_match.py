@@ -205,11 +205,9 @@ class ExactMatchReward(Check):
             ]
             share = _lost_share(reward, answers, pairs)
             if kind == WHITE_SPACE and not answers.is_graded:
-                # A line break behind the response alone is a finding of its own.
-                least = min(
-                    share, self._share_lost_in(reward, answers, answers.answer_format + "\n")
-                )
-                share = 0.0 if least >= self.min_lost_share else share
+                # A line break behind the response is a finding of its own.
+                others = [(index, text.removesuffix("\n")) for index, text in pairs]
+                share = min(share, _lost_share(reward, answers, others))
             if share >= self.min_lost_share and not (
                 kind == REASONING_KIND and self._is_read_after_reasoning(reward, answers)
             ):
