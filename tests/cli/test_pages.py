@@ -156,6 +156,6 @@ def test_the_page_of_a_preflight_check(asked):
     data = json.loads(run("rule", "rew102", "--output-format", "json").stdout)
     thresholds = {
             "min_row_share": 0.05, "constant_share": 0.9, "max_reward_share": 0.5,
-            "min_growth": 1.5, "min_rows": 2,
+            "min_growth": 1.5, "min_rows": 4,
         }  # fmt: skip
     assert data["thresholds"] == thresholds

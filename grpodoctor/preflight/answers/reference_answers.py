@@ -44,7 +44,7 @@ REQUIRES_ANSWERS = SkippedCheck(
 NO_ANSWER_REWARDED = SkippedCheck(
     "no correct answer earns a reward, see REW101", "give the answer format with --gold-format"
 )
-_MIN_PARTS, _MIN_PART_SHARE = 4, 0.1
+_MIN_PARTS, _MIN_PART_SHARE = 3, 0.1
 """Different parts of the reward that make a reward graded. Fixed partial credit has one or two."""
 _LARGEST = 1e100
 _MIN_TEXT_WORDS = 4

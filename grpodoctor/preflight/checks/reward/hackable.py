@@ -226,8 +226,9 @@ class HackableReward(Check):
     summary: ClassVar[str] = "Bad responses are rewarded like correct answers."
     min_row_share: ClassVar[float] = 0.05
     """Share of rows from which a response is reported; accidental correct answers are rarer."""
-    min_rows: ClassVar[int] = 2
-    """Rows that must reward a response: one row is an accident of its answer."""
+    min_rows: ClassVar[int] = 4
+    """Rows that must reward a response: as many as that share of 64 rows. Of the 16 rows on which a
+    slow function is tried, fewer are accidents of their answers."""
     constant_share: ClassVar[float] = 0.9
     """Share of rows that reward a wrong answer and an empty response, from which both are one
     fault."""
