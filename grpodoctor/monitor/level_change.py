@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from grpodoctor.rules.base import Sighting
 from grpodoctor.rules.reward.no_rise import NoRise
-from grpodoctor.rules.shared.flat_outcome import flat_levels, is_above_start
-from grpodoctor.rules.shared.run_health import RECENT
-from grpodoctor.rules.shared.trend import OUTCOMES
-from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
+from grpodoctor.rules.shared.health.run_health import RECENT
+from grpodoctor.rules.shared.health.whole_run import quarter_means, rises_over_run
+from grpodoctor.rules.shared.outcome.flat_outcome import flat_levels, is_above_start
+from grpodoctor.rules.shared.shapes.trend import OUTCOMES
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import BASELINE, OPENING, Series
 

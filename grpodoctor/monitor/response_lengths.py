@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from grpodoctor.rules.base import Rule
 from grpodoctor.rules.length.length_near_limit import LengthNearLimit
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.health.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 
 _MEAN, _TRUNCATED = "length/mean", "length/truncated_rate"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grpodoctor.monitor.level_change import LevelChange, level_change_of
-from grpodoctor.rules.shared.whole_run import never_moved
+from grpodoctor.rules.shared.health.whole_run import never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import BASELINE, Series
 from grpodoctor.vocabulary.metrics import metric_of

@@ -27,7 +27,7 @@ from grpodoctor.vocabulary.knobs import Setting
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from grpodoctor.preflight.answers.inverted_rewards import InvertedReward
+    from grpodoctor.preflight.answers.completions.inverted_rewards import InvertedReward
     from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
     from grpodoctor.preflight.answers.row_slices import SliceFaults
     from grpodoctor.preflight.results.check_results import SkippedCheck
@@ -275,7 +275,7 @@ class PreflightContext:
         Raises:
             DataError: as `reference_answers`.
         """
-        from grpodoctor.preflight.answers.inverted_rewards import inverted_reward
+        from grpodoctor.preflight.answers.completions.inverted_rewards import inverted_reward
 
         answers = self.reference_answers
         if self.reward is None or answers is None:

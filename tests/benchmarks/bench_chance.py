@@ -16,10 +16,10 @@ from bench_trend import noise
 
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.engine import Engine
-from grpodoctor.rules.shared.level_jumps import level_jump
-from grpodoctor.rules.shared.pay_by_length import BEFORE as BEFORE_FALL
-from grpodoctor.rules.shared.pay_by_length import NEARBY, falls_at
-from grpodoctor.rules.shared.spikes import BEFORE, LASTING, jump_at
+from grpodoctor.rules.shared.reward_parts.pay_by_length import BEFORE as BEFORE_FALL
+from grpodoctor.rules.shared.reward_parts.pay_by_length import NEARBY, falls_at
+from grpodoctor.rules.shared.shapes.level_jumps import level_jump
+from grpodoctor.rules.shared.shapes.spikes import BEFORE, LASTING, jump_at
 from grpodoctor.rules.sync.mismatch_after_resume import MismatchAfterResume
 from grpodoctor.runs.series import Series
 from tests.benchmarks.planted_mechanisms.examination import trained

@@ -29,9 +29,9 @@ import engine_transformers  # noqa: E402  # after the path to it
 import numpy as np  # noqa: E402
 from contract import InapplicableError, Processing, Response  # noqa: E402
 
-from grpodoctor.probe.attribution.computed_causes import cause_of  # noqa: E402
-from grpodoctor.probe.attribution.edit_words import described  # noqa: E402
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of  # noqa: E402
 from grpodoctor.probe.attribution.search.edit_search import GENERIC  # noqa: E402
+from grpodoctor.probe.attribution.wording.edit_words import described  # noqa: E402
 from tests.probe.plants.families import checkpoint, prompts  # noqa: E402
 
 _ROWS, _TOKENS = 10, 34

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from bench_lead_time import opened, unpacked
 
-from grpodoctor.rules.shared.whole_run import MIN_TREND_SCORE
+from grpodoctor.rules.shared.health.whole_run import MIN_TREND_SCORE
 from grpodoctor.runs.estimators import Trend
 from grpodoctor.runs.series import BASELINE, WINDOW, Series
 from grpodoctor.vocabulary.values import scalar

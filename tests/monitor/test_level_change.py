@@ -11,7 +11,7 @@ from grpodoctor.monitor.level_change import QUARTERS, USUAL_BASIS, level_change_
 from grpodoctor.monitor.vitals import vital_signs
 from grpodoctor.rules.base import Sighting
 from grpodoctor.rules.reward.no_rise import NoRise
-from grpodoctor.rules.shared.trend import change
+from grpodoctor.rules.shared.shapes.trend import change
 from grpodoctor.runs.chart import Chart
 from tests.rules.scenario import Curve, Patient, noisy, ramp, steps
 

@@ -15,11 +15,10 @@ from grpodoctor.preflight.answers.answer_variants import (
     response_variants,
     variant_of,
 )
-from grpodoctor.preflight.answers.class_names import requested_names
-from grpodoctor.preflight.answers.program_tests import passing_programs
-from grpodoctor.preflight.answers.revealed_answers import is_in_file_name, solves_itself
-from grpodoctor.preflight.answers.tool_calls import calls_in, problem_of, tools_of
-from grpodoctor.preflight.answers.undeserving_answers import (
+from grpodoctor.preflight.answers.kinds.class_names import requested_names
+from grpodoctor.preflight.answers.kinds.program_tests import passing_programs
+from grpodoctor.preflight.answers.kinds.tool_calls import calls_in, problem_of, tools_of
+from grpodoctor.preflight.answers.kinds.undeserving_answers import (
     all_labels,
     many_words,
     off_by_one,
@@ -28,11 +27,12 @@ from grpodoctor.preflight.answers.undeserving_answers import (
     parts_of,
     score_for_judge,
 )
-from grpodoctor.preflight.answers.unusable_answers import (
+from grpodoctor.preflight.answers.kinds.unusable_answers import (
     cut_answers,
     is_note,
     is_spreadsheet_value,
 )
+from grpodoctor.preflight.answers.revealed_answers import is_in_file_name, solves_itself
 from grpodoctor.preflight.inputs.columns import answer_of, has_blank_answer
 from grpodoctor.preflight.inputs.stop_strings import stop_strings
 from grpodoctor.preflight.texts.near_duplicates import near_duplicates

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.frameworks.registry import configurable_framework_named
-from grpodoctor.preflight.answers.number_puzzles import (
+from grpodoctor.preflight.answers.kinds.number_puzzles import (
     LEFT_OUT,
     NOT_GIVEN,
     TWICE,
@@ -16,7 +16,7 @@ from grpodoctor.preflight.answers.number_puzzles import (
     by_one_operation,
     unfair_solutions,
 )
-from grpodoctor.preflight.answers.persons_and_places import numbers_for_names
+from grpodoctor.preflight.answers.kinds.persons_and_places import numbers_for_names
 from tests.preflight.planted import fifteenth_rewards as w
 from tests.preflight.planted import fourteenth_tasks as k
 from tests.preflight.planted.cases import Case, examine

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.preflight.answers.unusable_answers import filled_in
+from grpodoctor.preflight.answers.kinds.unusable_answers import filled_in
 from tests.preflight.planted import fifteenth_rewards as w
 from tests.preflight.planted import fourteenth_tables as t
 from tests.preflight.planted.cases import Case, examine

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from grpodoctor.frameworks.complete_config import framework_of_config
-from grpodoctor.preflight.answers.requested_formats import tag_layout
-from grpodoctor.preflight.answers.reward_relations import limitless_growth
-from grpodoctor.preflight.answers.tool_calls import tools_in_text
-from grpodoctor.preflight.answers.unusable_answers import is_note
+from grpodoctor.preflight.answers.completions.reward_relations import limitless_growth
+from grpodoctor.preflight.answers.kinds.tool_calls import tools_in_text
+from grpodoctor.preflight.answers.kinds.unusable_answers import is_note
+from grpodoctor.preflight.answers.requested.requested_formats import tag_layout
 from grpodoctor.preflight.checks.data.duplicate_prompts import DuplicatePrompts
 from grpodoctor.preflight.checks.data.missing_media import _marks_medium
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grpodoctor.preflight.answers.number_puzzles import puzzle_rows, solution
+from grpodoctor.preflight.answers.kinds.number_puzzles import puzzle_rows, solution
 from grpodoctor.preflight.catalogue import all_checks
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.request import PreflightRequest

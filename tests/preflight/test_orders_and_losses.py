@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.preflight.answers.asked_patterns import outside_pattern
-from grpodoctor.preflight.answers.blank_forms import blank_forms
-from grpodoctor.preflight.answers.exponents import with_exponent
-from grpodoctor.preflight.answers.lost_parts import with_float_noise, without_number
-from grpodoctor.preflight.answers.needed_programs import missing_modules, missing_programs
-from grpodoctor.preflight.answers.pointers import is_pointer
+from grpodoctor.preflight.answers.completions.needed_programs import (
+    missing_modules,
+    missing_programs,
+)
+from grpodoctor.preflight.answers.kinds.blank_forms import blank_forms
+from grpodoctor.preflight.answers.kinds.exponents import with_exponent
+from grpodoctor.preflight.answers.kinds.lost_parts import with_float_noise, without_number
+from grpodoctor.preflight.answers.kinds.pointers import is_pointer
 from grpodoctor.preflight.answers.reference_answers import score_reference_answers
+from grpodoctor.preflight.answers.requested.asked_patterns import outside_pattern
 from grpodoctor.preflight.checks.reward.unread_tests import unread_tests
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings

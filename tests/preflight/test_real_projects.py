@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.preflight.answers.requested_formats import requested_formats
+from grpodoctor.preflight.answers.requested.requested_formats import requested_formats
 from grpodoctor.preflight.checks.reward.same_form import without_same_form
 from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.preflight.texts.languages import is_rather, language_of

@@ -9,9 +9,9 @@ from string import ascii_lowercase
 import pytest
 
 from grpodoctor.preflight.answers.answer_variants import CASE, response_variants, variant_of
-from grpodoctor.preflight.answers.asked_choices import asked_choices
+from grpodoctor.preflight.answers.completions.unasked_spellings import ANSWER_ONLY
 from grpodoctor.preflight.answers.inferred_answers import program_of_assertions
-from grpodoctor.preflight.answers.unasked_spellings import ANSWER_ONLY
+from grpodoctor.preflight.answers.requested.asked_choices import asked_choices
 from grpodoctor.preflight.answers.written_forms import mixed_forms
 from grpodoctor.preflight.texts.label_noise import label_noise
 from grpodoctor.preflight.texts.languages import language_of

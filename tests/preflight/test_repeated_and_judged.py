@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from grpodoctor.preflight.answers.completions.judge_replies import paid_refusal
+from grpodoctor.preflight.answers.completions.repeated_parts import counted_part
 from grpodoctor.preflight.answers.data_repairs import helpful_repair
 from grpodoctor.preflight.answers.free_responses import reversed_rewards, score_free_responses
-from grpodoctor.preflight.answers.judge_replies import paid_refusal
 from grpodoctor.preflight.answers.reference_answers import score_reference_answers
-from grpodoctor.preflight.answers.repeated_parts import counted_part
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.trainer.rewards.user_reward import UserReward

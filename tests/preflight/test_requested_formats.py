@@ -2,7 +2,7 @@
 
 import pytest
 
-from grpodoctor.preflight.answers.requested_formats import requested_formats
+from grpodoctor.preflight.answers.requested.requested_formats import requested_formats
 
 REQUESTS = {
     "Conclude with the line Verdict: guilty or Verdict: innocent.": "Verdict: {answer}",

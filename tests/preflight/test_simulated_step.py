@@ -12,14 +12,20 @@ from typing import cast
 import pytest
 
 from grpodoctor.frameworks.registry import configurable_framework_named
-from grpodoctor.preflight.answers import simulated_step
-from grpodoctor.preflight.answers.decimal_notation import with_other_decimals
+from grpodoctor.preflight.answers.completions import simulated_step
+from grpodoctor.preflight.answers.completions.simulated_step import (
+    CUT,
+    EMPTY,
+    RIGHT,
+    WRONG,
+    simulate_step,
+)
 from grpodoctor.preflight.answers.inferred_answers import infer_answers
-from grpodoctor.preflight.answers.reached_targets import ReachedTargets
+from grpodoctor.preflight.answers.kinds.reached_targets import ReachedTargets
+from grpodoctor.preflight.answers.kinds.undeserving_answers import values_alone
 from grpodoctor.preflight.answers.reference_answers import score_reference_answers
-from grpodoctor.preflight.answers.simulated_step import CUT, EMPTY, RIGHT, WRONG, simulate_step
-from grpodoctor.preflight.answers.source_tags import fences_read
-from grpodoctor.preflight.answers.undeserving_answers import values_alone
+from grpodoctor.preflight.answers.requested.decimal_notation import with_other_decimals
+from grpodoctor.preflight.answers.requested.source_tags import fences_read
 from grpodoctor.preflight.checks.reward.negative_weight import NegativeWeight
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from grpodoctor.preflight.answers.answer_variants import response_variants
-from grpodoctor.preflight.answers.harmless_changes import FENCED, harmless_changes
+from grpodoctor.preflight.answers.completions.harmless_changes import FENCED, harmless_changes
+from grpodoctor.preflight.answers.completions.unasked_spellings import unasked_kinds
 from grpodoctor.preflight.answers.inferred_answers import infer_answers
 from grpodoctor.preflight.answers.other_tasks import rows_of_one_format, rows_with_rewards
 from grpodoctor.preflight.answers.reference_answers import around_each, score_reference_answers
-from grpodoctor.preflight.answers.requested_formats import requested_formats, shown_tag
-from grpodoctor.preflight.answers.unasked_spellings import unasked_kinds
+from grpodoctor.preflight.answers.requested.requested_formats import requested_formats, shown_tag
 from grpodoctor.preflight.answers.written_forms import mixed_forms
 from grpodoctor.preflight.checks.reward.long_responses import must_be_equal
 from grpodoctor.preflight.context import PreflightContext

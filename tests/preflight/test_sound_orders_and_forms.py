@@ -12,14 +12,14 @@ from typing import cast
 import numpy as np
 import pytest
 
-from grpodoctor.preflight.answers.blank_forms import blank_forms
-from grpodoctor.preflight.answers.multiple_choice import without_options
-from grpodoctor.preflight.answers.needed_programs import (
+from grpodoctor.preflight.answers.completions.needed_programs import (
     defined_names,
     missing_modules,
     missing_programs,
 )
-from grpodoctor.preflight.answers.unsolved_answers import unsolved
+from grpodoctor.preflight.answers.kinds.blank_forms import blank_forms
+from grpodoctor.preflight.answers.kinds.unsolved_answers import unsolved
+from grpodoctor.preflight.answers.multiple_choice import without_options
 from grpodoctor.preflight.checks.data.damaged_text import _has_lost_letters, is_decomposed
 from grpodoctor.preflight.checks.data.truncated_prompts import cut_within_a_word
 from grpodoctor.preflight.checks.model.adapter_targets import _modules

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.preflight.answers.asked_choices import asked_choices, outside_choices
+from grpodoctor.preflight.answers.completions.inverted_rewards import inverted_reward
 from grpodoctor.preflight.answers.data_repairs import helpful_repair
 from grpodoctor.preflight.answers.inferred_answers import infer_answers
-from grpodoctor.preflight.answers.inverted_rewards import inverted_reward
+from grpodoctor.preflight.answers.requested.asked_choices import asked_choices, outside_choices
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings

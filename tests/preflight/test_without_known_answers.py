@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from grpodoctor.preflight.answers.answer_variants import _prompt_layout, response_variants
+from grpodoctor.preflight.answers.completions.unasked_spellings import ANSWER_ONLY
 from grpodoctor.preflight.answers.constructed_answers import several_inside
 from grpodoctor.preflight.answers.data_repairs import helpful_repair
 from grpodoctor.preflight.answers.free_responses import (
@@ -20,8 +21,7 @@ from grpodoctor.preflight.answers.free_responses import (
 )
 from grpodoctor.preflight.answers.inferred_answers import infer_answers, program_of_assertions
 from grpodoctor.preflight.answers.reference_answers import score_reference_answers
-from grpodoctor.preflight.answers.requested_formats import requested_formats
-from grpodoctor.preflight.answers.unasked_spellings import ANSWER_ONLY
+from grpodoctor.preflight.answers.requested.requested_formats import requested_formats
 from grpodoctor.preflight.checks.data.truncated_prompts import _is_cut_at_end
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings

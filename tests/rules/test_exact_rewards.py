@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 
 from grpodoctor.rules.reward.rewards_ignore_prompts import zero_variance_share
-from grpodoctor.rules.shared.exact_shares import BatchShape, covered, denominator
-from grpodoctor.rules.shared.outages import outages_beside_trend
+from grpodoctor.rules.shared.groups.exact_shares import BatchShape, covered, denominator
+from grpodoctor.rules.shared.shapes.outages import outages_beside_trend
 from grpodoctor.vocabulary.knobs import Setting
 from tests.rules.scenario import Curve, Patient, every, noisy, ramp, steps
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from grpodoctor.rules.shared.heldout import heldout_level_kept_since
+from grpodoctor.rules.shared.health.heldout import heldout_level_kept_since
 from tests.rules.scenario import Curve, Patient, altered, every, noisy, ramp
 
 ACCURACY, REWARD, HELDOUT = "accuracy/train", "reward/mean", "accuracy/heldout"

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from grpodoctor.rules.base import Finding
-from grpodoctor.rules.shared.flat_outcome import is_above_start
+from grpodoctor.rules.shared.outcome.flat_outcome import is_above_start
 from grpodoctor.vocabulary.values import NotApplicable
 from tests.cli.in_process import run
 from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps

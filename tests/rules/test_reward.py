@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from grpodoctor.rules.shared.run_health import is_solved
+from grpodoctor.rules.shared.health.run_health import is_solved
 from grpodoctor.vocabulary.values import NotApplicable
 from tests.rules.scenario import (
     Curve,

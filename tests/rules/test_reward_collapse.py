@@ -7,7 +7,7 @@ from statistics import fmean
 import pytest
 
 from grpodoctor.rules.reward.reward_collapse import RewardCollapse
-from grpodoctor.rules.shared.run_health import share_lost
+from grpodoctor.rules.shared.health.run_health import share_lost
 from grpodoctor.runs.series import Series
 from tests.rules.scenario import (
     Curve,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpodoctor.rules.shared.step_changes import step_changes
+from grpodoctor.rules.shared.shapes.step_changes import step_changes
 from grpodoctor.runs.series import Series
 
 

@@ -34,16 +34,10 @@ from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Engine
 from grpodoctor.rules.reward.no_rise import NoRise
-from grpodoctor.rules.shared.alike_groups import has_copied_responses
 from grpodoctor.rules.shared.distillation import is_distilled
-from grpodoctor.rules.shared.equal_responses import explores_no_more
-from grpodoctor.rules.shared.flat_outcome import (
-    flat_levels,
-    is_above_start,
-    median_noise,
-    outcome_rose,
-)
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.groups.alike_groups import has_copied_responses
+from grpodoctor.rules.shared.groups.equal_responses import explores_no_more
+from grpodoctor.rules.shared.health.run_health import (
     has_lost_outcome,
     has_stalled_without_signal,
     is_near_ceiling,
@@ -52,7 +46,13 @@ from grpodoctor.rules.shared.run_health import (
     lacks_signal,
     outcome_metric,
 )
-from grpodoctor.rules.shared.whole_run import rises_over_run
+from grpodoctor.rules.shared.health.whole_run import rises_over_run
+from grpodoctor.rules.shared.outcome.flat_outcome import (
+    flat_levels,
+    is_above_start,
+    median_noise,
+    outcome_rose,
+)
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.reading.read_notes import MIN_READINGS
 from grpodoctor.runs.series import BASELINE, Series

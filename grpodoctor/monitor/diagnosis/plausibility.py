@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from grpodoctor.monitor.diagnosis.causal_table import LEVEL, mechanism
 from grpodoctor.rules.base import Finding
-from grpodoctor.rules.shared.run_health import COLLAPSE_LOSS
+from grpodoctor.rules.shared.health.run_health import COLLAPSE_LOSS
 from grpodoctor.vocabulary.conditions import Condition
 
 _LOOPS: frozenset[Condition] = frozenset({"length-growth", "repetition"})

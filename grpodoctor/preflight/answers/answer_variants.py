@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from grpodoctor.preflight.answers.constructed_answers import format_answer
-from grpodoctor.preflight.answers.tool_calls import json_content
+from grpodoctor.preflight.answers.kinds.tool_calls import json_content
 from grpodoctor.preflight.texts.normal_form import number_of
 from grpodoctor.preflight.texts.units import last_unit
 

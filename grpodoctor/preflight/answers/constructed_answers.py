@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from grpodoctor.preflight.answers.undeserving_answers import (
+from grpodoctor.preflight.answers.kinds.undeserving_answers import (
     ENDLESS,
     all_labels,
     many_words,

@@ -20,13 +20,13 @@ from grpodoctor.preflight.answers.constructed_answers import (
     format_answer,
     wrong_answer,
 )
+from grpodoctor.preflight.answers.kinds.number_puzzles import puzzle_rows
 from grpodoctor.preflight.answers.multiple_choice import (
     letter_of_number,
     letter_of_place,
     option_of_letter,
     option_of_text,
 )
-from grpodoctor.preflight.answers.number_puzzles import puzzle_rows
 from grpodoctor.preflight.answers.simpler_answers import SIMPLER, Change
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.inputs.columns import PROMPT_COLUMNS

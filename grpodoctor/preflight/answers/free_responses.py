@@ -15,7 +15,7 @@ from typing import Any
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import COPIED_PROMPT, EMPTY, JUDGED, UNRELATED
-from grpodoctor.preflight.answers.undeserving_answers import SCORE_FOR_JUDGE
+from grpodoctor.preflight.answers.kinds.undeserving_answers import SCORE_FOR_JUDGE
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.trainer.rewards.user_reward import UserReward
 

@@ -14,19 +14,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers.accepted_answers import asks_for_any
+from grpodoctor.preflight.answers.completions.inverted_rewards import inverted_reward
 from grpodoctor.preflight.answers.data_repairs import helpful_repair, lacks_a_name
-from grpodoctor.preflight.answers.inverted_rewards import inverted_reward
-from grpodoctor.preflight.answers.number_puzzles import puzzle_rows
-from grpodoctor.preflight.answers.program_tests import passing_programs
+from grpodoctor.preflight.answers.kinds.accepted_answers import asks_for_any
+from grpodoctor.preflight.answers.kinds.number_puzzles import puzzle_rows
+from grpodoctor.preflight.answers.kinds.program_tests import passing_programs
+from grpodoctor.preflight.answers.kinds.test_calls import PLACEHOLDERS
+from grpodoctor.preflight.answers.kinds.undeserving_answers import parts_of
 from grpodoctor.preflight.answers.reference_answers import (
     ReferenceAnswers,
     score_reference_answers,
 )
-from grpodoctor.preflight.answers.requested_formats import requested_formats
+from grpodoctor.preflight.answers.requested.requested_formats import requested_formats
 from grpodoctor.preflight.answers.stated_answers import contains_words
-from grpodoctor.preflight.answers.test_calls import PLACEHOLDERS
-from grpodoctor.preflight.answers.undeserving_answers import parts_of
 from grpodoctor.preflight.inputs.columns import BLANK_ANSWERS, PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.inputs.run_settings import RunSettings

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from grpodoctor.preflight.answers.tool_calls import calls_in, json_content
-from grpodoctor.preflight.answers.undeserving_answers import parts_of
+from grpodoctor.preflight.answers.kinds.tool_calls import calls_in, json_content
+from grpodoctor.preflight.answers.kinds.undeserving_answers import parts_of
 from grpodoctor.preflight.texts.normal_form import number_of
 
 MISSING_FIELD = "an object without its last field"

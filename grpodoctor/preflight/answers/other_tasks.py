@@ -16,8 +16,8 @@ from grpodoctor.preflight.answers.constructed_answers import (
     wrong_answer,
 )
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
-from grpodoctor.preflight.answers.requested_formats import requested_formats
-from grpodoctor.preflight.answers.source_tags import mentions_none
+from grpodoctor.preflight.answers.requested.requested_formats import requested_formats
+from grpodoctor.preflight.answers.requested.source_tags import mentions_none
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.trainer.rewards.user_reward import UserReward
 

@@ -22,16 +22,16 @@ from grpodoctor.preflight.answers.constructed_answers import (
     with_reasoning,
     wrong_answer,
 )
+from grpodoctor.preflight.answers.kinds.program_tests import passing_programs
+from grpodoctor.preflight.answers.kinds.tool_calls import json_content
 from grpodoctor.preflight.answers.multiple_choice import letter_of_number
-from grpodoctor.preflight.answers.program_tests import passing_programs
-from grpodoctor.preflight.answers.requested_formats import (
+from grpodoctor.preflight.answers.requested.requested_formats import (
     OF_THOUGHTS,
     WRAPPED,
     requested_formats,
 )
-from grpodoctor.preflight.answers.source_tags import fences_read
+from grpodoctor.preflight.answers.requested.source_tags import fences_read
 from grpodoctor.preflight.answers.stated_answers import final_answer
-from grpodoctor.preflight.answers.tool_calls import json_content
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import SkippedCheck

@@ -10,17 +10,8 @@ from pathlib import Path
 
 from grpodoctor.errors import EngineError, GrpodoctorError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.hypotheses import guesses
-from grpodoctor.probe.attribution.naming import (
-    as_judged,
-    as_likely,
-    leaves_much,
-    named_cause,
-    replaced_by,
-    with_share,
-)
 from grpodoctor.probe.attribution.search.gap_tests import GapTests
 from grpodoctor.probe.attribution.search.saved_state import SavedState
 from grpodoctor.probe.attribution.search.selection import (
@@ -43,6 +34,15 @@ from grpodoctor.probe.attribution.search.together import (
 )
 from grpodoctor.probe.attribution.split_steps import in_steps
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.attribution.wording.edit_words import described
+from grpodoctor.probe.attribution.wording.naming import (
+    as_judged,
+    as_likely,
+    leaves_much,
+    named_cause,
+    replaced_by,
+    with_share,
+)
 from grpodoctor.probe.engines.jobs import BudgetSpentError
 from grpodoctor.probe.results.results import NamedCause
 from grpodoctor.support.safe_text import clean_text

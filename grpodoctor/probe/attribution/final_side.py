@@ -16,10 +16,10 @@ from grpodoctor.probe.attribution.causes.sampling.truncation import (
     describe_truncation,
     is_truncated,
 )
-from grpodoctor.probe.attribution.computed_causes import cause_of
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of
+from grpodoctor.probe.attribution.edit_causes.structure_causes import sums_values
 from grpodoctor.probe.attribution.edits import Edit, inner_edit
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.structure_causes import sums_values
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.engines.jobs import BudgetSpentError, requested_edits
 from grpodoctor.probe.results.results import NamedCause

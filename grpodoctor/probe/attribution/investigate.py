@@ -20,11 +20,6 @@ from grpodoctor.probe.attribution.final_side import (
     with_final_side,
 )
 from grpodoctor.probe.attribution.hypotheses import hypotheses
-from grpodoctor.probe.attribution.naming import (
-    doubtful_errors,
-    rank,
-    with_final_tensors,
-)
 from grpodoctor.probe.attribution.reference import with_reference
 from grpodoctor.probe.attribution.search.own_scores import (
     as_reported,
@@ -48,7 +43,12 @@ from grpodoctor.probe.attribution.search.selection import (
 )
 from grpodoctor.probe.attribution.search.subsets import Subset, differing_part, rest_of
 from grpodoctor.probe.attribution.variant import Variant
-from grpodoctor.probe.attribution.verdict import verdict_of
+from grpodoctor.probe.attribution.wording.naming import (
+    doubtful_errors,
+    rank,
+    with_final_tensors,
+)
+from grpodoctor.probe.attribution.wording.verdict import verdict_of
 from grpodoctor.probe.engines.jobs import BudgetSpentError, JobRunner
 from grpodoctor.probe.results.results import NamedCause
 from grpodoctor.probe.severity import EXACT, QUIET

@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, RECENT, current_metric, is_solved
-from grpodoctor.rules.shared.trend import outcome_has_risen, start_level
+from grpodoctor.rules.shared.health.run_health import (
+    ENTROPY_METRICS,
+    RECENT,
+    current_metric,
+    is_solved,
+)
+from grpodoctor.rules.shared.shapes.trend import outcome_has_risen, start_level
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.losses import traits_of

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.engine_correction import RECOMPUTE, WRONG_OLD_LOGPROBS
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     RECENT,
     has_improved,
     typical_share,
     zero_variance_metric,
 )
-from grpodoctor.rules.shared.windows import in_steps
+from grpodoctor.rules.shared.shapes.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.losses import traits_of

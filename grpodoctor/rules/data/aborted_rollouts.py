@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.agent_health import share_onset
-from grpodoctor.rules.shared.run_health import RECENT
-from grpodoctor.rules.shared.windows import in_steps
+from grpodoctor.rules.shared.health.run_health import RECENT
+from grpodoctor.rules.shared.shapes.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

@@ -9,13 +9,16 @@ from itertools import takewhile
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite, cite_all
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.groups.whole_group_copies import (
+    chance_of_whole_groups,
+    copies_whole_groups,
+)
+from grpodoctor.rules.shared.health.run_health import (
     ENTROPY_METRICS,
     RECENT,
     current_metric,
     zero_variance_metric,
 )
-from grpodoctor.rules.shared.whole_group_copies import chance_of_whole_groups, copies_whole_groups
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition

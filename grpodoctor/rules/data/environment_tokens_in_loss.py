@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
-from grpodoctor.rules.shared.run_health import RECENT, zero_variance_metric
-from grpodoctor.rules.shared.windows import in_steps
+from grpodoctor.rules.shared.health.run_health import RECENT, zero_variance_metric
+from grpodoctor.rules.shared.shapes.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition

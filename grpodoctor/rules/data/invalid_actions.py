@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.agent_health import course_of
-from grpodoctor.rules.shared.run_health import RECENT, outcome_lost, outcome_metric
-from grpodoctor.rules.shared.trend import outcome_has_risen, start_level
-from grpodoctor.rules.shared.windows import in_steps
+from grpodoctor.rules.shared.health.run_health import RECENT, outcome_lost, outcome_metric
+from grpodoctor.rules.shared.shapes.trend import outcome_has_risen, start_level
+from grpodoctor.rules.shared.shapes.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

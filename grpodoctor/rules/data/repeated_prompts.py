@@ -7,7 +7,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT, first_step_where
+from grpodoctor.rules.shared.health.run_health import RECENT, first_step_where
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import Rate

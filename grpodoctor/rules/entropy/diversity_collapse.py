@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     ENTROPY_METRICS,
     RECENT,
     current_metric,
@@ -13,7 +13,7 @@ from grpodoctor.rules.shared.run_health import (
     outcome_lost,
     outcome_metric,
 )
-from grpodoctor.rules.shared.trend import (
+from grpodoctor.rules.shared.shapes.trend import (
     outcome_has_risen,
     outcome_start,
     outcome_text,

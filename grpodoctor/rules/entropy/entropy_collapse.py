@@ -8,9 +8,8 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.equal_responses import explores_no_more
-from grpodoctor.rules.shared.length_limit import grew_to, recurring_mean
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.groups.equal_responses import explores_no_more
+from grpodoctor.rules.shared.health.run_health import (
     ENTROPY_METRICS,
     current_metric,
     fall_text,
@@ -25,7 +24,8 @@ from grpodoctor.rules.shared.run_health import (
     outcome_metric,
     outcome_noun,
 )
-from grpodoctor.rules.shared.trend import outcome_start, outcome_text
+from grpodoctor.rules.shared.length_limit import grew_to, recurring_mean
+from grpodoctor.rules.shared.shapes.trend import outcome_start, outcome_text
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition

@@ -6,7 +6,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     ENTROPY_METRICS,
     current_metric,
     fall_text,

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.entropy.entropy_explosion import EntropyExplosion
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     ENTROPY_METRICS,
     RECENT,
     current_metric,
@@ -15,7 +15,7 @@ from grpodoctor.rules.shared.run_health import (
     outcome_metric,
     outcome_noun,
 )
-from grpodoctor.rules.shared.whole_run import falls_over_run
+from grpodoctor.rules.shared.health.whole_run import falls_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

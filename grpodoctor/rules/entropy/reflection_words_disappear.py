@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT, is_solved, outcome_metric
-from grpodoctor.rules.shared.trend import (
+from grpodoctor.rules.shared.health.run_health import RECENT, is_solved, outcome_metric
+from grpodoctor.rules.shared.shapes.trend import (
     began_half_way,
     outcome_has_risen,
     outcome_start,

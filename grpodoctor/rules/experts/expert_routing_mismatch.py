@@ -7,7 +7,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.engine_correction import compare_with_probe
 from grpodoctor.rules.shared.expert_routing import extreme_layer, flip_remedies, layer_number
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.health.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metric_qualifiers import PROBED

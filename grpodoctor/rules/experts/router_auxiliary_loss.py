@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT, outcome_metric
-from grpodoctor.rules.shared.trend import outcome_has_risen, outcome_text
+from grpodoctor.rules.shared.health.run_health import RECENT, outcome_metric
+from grpodoctor.rules.shared.shapes.trend import outcome_has_risen, outcome_text
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.health.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.support.numbers import part_of
 from grpodoctor.vocabulary.conditions import Condition

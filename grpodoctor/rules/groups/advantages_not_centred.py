@@ -6,7 +6,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.health.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition

@@ -15,7 +15,7 @@ from grpodoctor.rules.base import (
     cite,
     cite_all,
 )
-from grpodoctor.rules.shared.run_health import RECENT, has_critic
+from grpodoctor.rules.shared.health.run_health import RECENT, has_critic
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

@@ -6,8 +6,9 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import UNDECIDED, Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.heldout import HELD_OUT_LOSS, low_heldout_accuracy
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.groups.zero_variance import zero_variance_cause
+from grpodoctor.rules.shared.health.heldout import HELD_OUT_LOSS, low_heldout_accuracy
+from grpodoctor.rules.shared.health.run_health import (
     CRITIC_IS_BASELINE,
     RECENT,
     current_metric,
@@ -15,8 +16,7 @@ from grpodoctor.rules.shared.run_health import (
     has_critic,
     typical_share,
 )
-from grpodoctor.rules.shared.windows import in_typical_steps
-from grpodoctor.rules.shared.zero_variance import zero_variance_cause
+from grpodoctor.rules.shared.shapes.windows import in_typical_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.inferred_groups import INFERRED_ALL_CORRECT
 from grpodoctor.vocabulary.conditions import Condition

@@ -16,12 +16,11 @@ from grpodoctor.rules.base import (
     Sighting,
     cite_all,
 )
-from grpodoctor.rules.shared.alike_groups import has_alike_groups
-from grpodoctor.rules.shared.component_roles import success_component
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
-from grpodoctor.rules.shared.flat_outcome import outcome_rose
-from grpodoctor.rules.shared.kept_policy import is_at_reference
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.groups.alike_groups import has_alike_groups
+from grpodoctor.rules.shared.groups.zero_variance import zero_variance_cause
+from grpodoctor.rules.shared.health.component_roles import success_component
+from grpodoctor.rules.shared.health.run_health import (
     FAILED_OUTCOME,
     FLAT_BATCHES,
     RECENT,
@@ -37,9 +36,10 @@ from grpodoctor.rules.shared.run_health import (
     typical_share,
     zero_variance_metric,
 )
-from grpodoctor.rules.shared.success_measures import may_be_success_share
-from grpodoctor.rules.shared.windows import in_steps, in_typical_steps
-from grpodoctor.rules.shared.zero_variance import zero_variance_cause
+from grpodoctor.rules.shared.health.success_measures import may_be_success_share
+from grpodoctor.rules.shared.outcome.flat_outcome import outcome_rose
+from grpodoctor.rules.shared.outcome.kept_policy import is_at_reference
+from grpodoctor.rules.shared.shapes.windows import in_steps, in_typical_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.inferred_groups import INFERRED_ALL_INCORRECT, INFERRED_ZERO_VARIANCE
 from grpodoctor.runs.series import BASELINE, WINDOW, Series

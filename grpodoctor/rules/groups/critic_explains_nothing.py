@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT, is_solved, outcome_lost, outcome_metric
-from grpodoctor.rules.shared.trend import outcome_has_risen
-from grpodoctor.rules.shared.whole_run import never_moved
+from grpodoctor.rules.shared.health.run_health import (
+    RECENT,
+    is_solved,
+    outcome_lost,
+    outcome_metric,
+)
+from grpodoctor.rules.shared.health.whole_run import never_moved
+from grpodoctor.rules.shared.shapes.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

@@ -7,8 +7,13 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
-from grpodoctor.rules.shared.run_health import CRITIC_IS_BASELINE, RECENT, has_critic, is_solved
-from grpodoctor.rules.shared.trend import outcome_has_risen
+from grpodoctor.rules.shared.health.run_health import (
+    CRITIC_IS_BASELINE,
+    RECENT,
+    has_critic,
+    is_solved,
+)
+from grpodoctor.rules.shared.shapes.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

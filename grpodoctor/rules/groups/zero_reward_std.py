@@ -9,7 +9,8 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import UNDECIDED, Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.alike_groups import (
+from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
+from grpodoctor.rules.shared.groups.alike_groups import (
     ALIKE_STD,
     BATCH_STD,
     GROUP_STD,
@@ -17,10 +18,8 @@ from grpodoctor.rules.shared.alike_groups import (
     has_alike_groups,
     has_alike_stds,
 )
-from grpodoctor.rules.shared.averaged_batches import batches_per_reading, equal_batches
-from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
-from grpodoctor.rules.shared.flat_outcome import outcome_rose
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.groups.zero_variance import zero_variance_cause
+from grpodoctor.rules.shared.health.run_health import (
     FLAT_BATCHES,
     RECENT,
     ZERO_VARIANCE_METRICS,
@@ -33,9 +32,10 @@ from grpodoctor.rules.shared.run_health import (
     typical_share,
     zero_variance_metric,
 )
-from grpodoctor.rules.shared.whole_run import never_moved
-from grpodoctor.rules.shared.windows import in_steps, in_typical_steps
-from grpodoctor.rules.shared.zero_variance import zero_variance_cause
+from grpodoctor.rules.shared.health.whole_run import never_moved
+from grpodoctor.rules.shared.outcome.flat_outcome import outcome_rose
+from grpodoctor.rules.shared.shapes.averaged_batches import batches_per_reading, equal_batches
+from grpodoctor.rules.shared.shapes.windows import in_steps, in_typical_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.runs.series import WINDOW, Series

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.distillation import TEACHER, is_distilled
-from grpodoctor.rules.shared.run_health import RECENT
-from grpodoctor.rules.shared.trend import start_level
+from grpodoctor.rules.shared.health.run_health import RECENT
+from grpodoctor.rules.shared.shapes.trend import start_level
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

@@ -7,15 +7,15 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     RECENT,
     current_metric,
     has_improved,
     has_lost_outcome,
     outcome_metric,
 )
-from grpodoctor.rules.shared.spikes import LARGE_KL
-from grpodoctor.rules.shared.trend import outcome_start, outcome_text
+from grpodoctor.rules.shared.shapes.spikes import LARGE_KL
+from grpodoctor.rules.shared.shapes.trend import outcome_start, outcome_text
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition

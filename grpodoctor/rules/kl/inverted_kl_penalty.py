@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.exponential_growth import exponential_growth
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     current_metric,
     fall_text,
     outcome_lost,
     outcome_metric,
 )
-from grpodoctor.rules.shared.step_changes import step_changes
+from grpodoctor.rules.shared.shapes.exponential_growth import exponential_growth
+from grpodoctor.rules.shared.shapes.step_changes import step_changes
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.engine_correction import RECOMPUTE
-from grpodoctor.rules.shared.run_health import RECENT, current_metric
+from grpodoctor.rules.shared.health.run_health import RECENT, current_metric
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.distillation import REFERENCE_IS_TEACHER, has_teacher
-from grpodoctor.rules.shared.run_health import RECENT, current_metric, outcome_metric
+from grpodoctor.rules.shared.health.run_health import RECENT, current_metric, outcome_metric
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.series import OPENING, Series

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     RECENT,
     is_solved,
     is_stuck,
@@ -14,13 +14,13 @@ from grpodoctor.rules.shared.run_health import (
     typical_share,
     zero_variance_metric,
 )
-from grpodoctor.rules.shared.trend import (
+from grpodoctor.rules.shared.health.whole_run import rises_over_run
+from grpodoctor.rules.shared.shapes.trend import (
     began_half_way,
     outcome_has_risen,
     outcome_start,
     outcome_text,
 )
-from grpodoctor.rules.shared.whole_run import rises_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition

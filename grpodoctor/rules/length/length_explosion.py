@@ -7,8 +7,8 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
-from grpodoctor.rules.shared.heldout import heldout_level_kept_since, heldout_rise_since
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.heldout import heldout_level_kept_since, heldout_rise_since
+from grpodoctor.rules.shared.health.run_health import (
     RECENT,
     fall_text,
     first_step_where,
@@ -16,8 +16,8 @@ from grpodoctor.rules.shared.run_health import (
     outcome_lost,
     outcome_metric,
 )
-from grpodoctor.rules.shared.task_stages import jumped_with_stage
-from grpodoctor.rules.shared.whole_run import rises_over_run
+from grpodoctor.rules.shared.health.whole_run import rises_over_run
+from grpodoctor.rules.shared.shapes.task_stages import jumped_with_stage
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition

@@ -6,8 +6,13 @@ import math
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT, is_solved, outcome_lost, outcome_metric
-from grpodoctor.rules.shared.trend import (
+from grpodoctor.rules.shared.health.run_health import (
+    RECENT,
+    is_solved,
+    outcome_lost,
+    outcome_metric,
+)
+from grpodoctor.rules.shared.shapes.trend import (
     OUTCOMES,
     began_half_way,
     has_risen,

@@ -8,6 +8,12 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.shared.health.run_health import (
+    RECENT,
+    first_step_where,
+    has_improved,
+    is_solved,
+)
 from grpodoctor.rules.shared.length_limit import (
     ALL_BATCHES,
     SHORTEST_LIMIT,
@@ -15,8 +21,7 @@ from grpodoctor.rules.shared.length_limit import (
     recurring_mean,
     share_at,
 )
-from grpodoctor.rules.shared.run_health import RECENT, first_step_where, has_improved, is_solved
-from grpodoctor.rules.shared.windows import in_steps
+from grpodoctor.rules.shared.shapes.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition

@@ -7,8 +7,8 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT
-from grpodoctor.rules.shared.trend import outcome_has_risen
+from grpodoctor.rules.shared.health.run_health import RECENT
+from grpodoctor.rules.shared.shapes.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition

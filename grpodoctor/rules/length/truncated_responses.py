@@ -8,13 +8,12 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
-from grpodoctor.rules.shared.heldout import (
+from grpodoctor.rules.shared.health.heldout import (
     REWARD_HACKING,
     is_at_risen_best,
     low_heldout_accuracy,
 )
-from grpodoctor.rules.shared.length_limit import lowered_limit
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     COLLAPSE_LOSS,
     RECENT,
     first_step_where,
@@ -25,10 +24,11 @@ from grpodoctor.rules.shared.run_health import (
     outcome_noun,
     reading_noise,
 )
-from grpodoctor.rules.shared.short_runs import USUAL, fall_in_short_run
-from grpodoctor.rules.shared.trend import outcome_has_risen
-from grpodoctor.rules.shared.whole_run import falls_over_run
-from grpodoctor.rules.shared.windows import in_steps
+from grpodoctor.rules.shared.health.whole_run import falls_over_run
+from grpodoctor.rules.shared.length_limit import lowered_limit
+from grpodoctor.rules.shared.shapes.short_runs import USUAL, fall_in_short_run
+from grpodoctor.rules.shared.shapes.trend import outcome_has_risen
+from grpodoctor.rules.shared.shapes.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import BASELINE, OPENING, Series
 from grpodoctor.vocabulary.conditions import Condition

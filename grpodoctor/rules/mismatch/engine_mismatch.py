@@ -18,9 +18,7 @@ from grpodoctor.rules.shared.engine_correction import (
     weights_tokens,
 )
 from grpodoctor.rules.shared.environment_tokens import may_include_environment
-from grpodoctor.rules.shared.flat_outcome import is_flat
-from grpodoctor.rules.shared.mismatch_levels import ORDINARY
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     ENTROPY_METRICS,
     RECENT,
     current_metric,
@@ -28,6 +26,8 @@ from grpodoctor.rules.shared.run_health import (
     has_lost_outcome,
     outcome_noun,
 )
+from grpodoctor.rules.shared.mismatch_levels import ORDINARY
+from grpodoctor.rules.shared.outcome.flat_outcome import is_flat
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition

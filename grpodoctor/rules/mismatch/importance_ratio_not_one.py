@@ -17,10 +17,10 @@ from grpodoctor.rules.base import (
     cite,
     cite_all,
 )
-from grpodoctor.rules.shared.first_updates import many_clipped_at_first
-from grpodoctor.rules.shared.flat_outcome import is_flat
+from grpodoctor.rules.shared.health.run_health import RECENT
 from grpodoctor.rules.shared.mismatch_levels import HARMFUL, ORDINARY
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.outcome.flat_outcome import is_flat
+from grpodoctor.rules.shared.updates.first_updates import many_clipped_at_first
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import BASELINE, Series
 from grpodoctor.vocabulary.conditions import Condition

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.run_health import has_lost_outcome
-from grpodoctor.rules.shared.spikes import WINDOW, SpikeLimits, joint_spike
+from grpodoctor.rules.shared.health.run_health import has_lost_outcome
+from grpodoctor.rules.shared.shapes.spikes import WINDOW, SpikeLimits, joint_spike
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import robust_level
 from grpodoctor.runs.series import Series

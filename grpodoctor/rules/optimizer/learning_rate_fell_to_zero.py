@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
-from grpodoctor.rules.shared.run_health import RECENT, outcome_metric
+from grpodoctor.rules.shared.health.run_health import RECENT, outcome_metric
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition

@@ -9,9 +9,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.clip_bursts import USUAL_FACTOR, ClipBurst, clip_bursts
-from grpodoctor.rules.shared.first_updates import many_clipped_at_first
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     ENTROPY_METRICS,
     RECENT,
     current_metric,
@@ -24,8 +22,10 @@ from grpodoctor.rules.shared.run_health import (
     outcome_metric,
     outcome_noun,
 )
-from grpodoctor.rules.shared.trend import outcome_has_risen
-from grpodoctor.rules.shared.windows import in_steps
+from grpodoctor.rules.shared.shapes.trend import outcome_has_risen
+from grpodoctor.rules.shared.shapes.windows import in_steps
+from grpodoctor.rules.shared.updates.clip_bursts import USUAL_FACTOR, ClipBurst, clip_bursts
+from grpodoctor.rules.shared.updates.first_updates import many_clipped_at_first
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition

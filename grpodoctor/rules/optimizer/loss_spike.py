@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.flat_outcome import reference_kl
-from grpodoctor.rules.shared.spikes import WINDOW, SpikeLimits, joint_spike
+from grpodoctor.rules.shared.outcome.flat_outcome import reference_kl
+from grpodoctor.rules.shared.shapes.spikes import WINDOW, SpikeLimits, joint_spike
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

@@ -17,7 +17,7 @@ from grpodoctor.rules.base import (
     Sighting,
     cite_all,
 )
-from grpodoctor.rules.shared.reward_components import MEAN, PREFIX, component_name
+from grpodoctor.rules.shared.health.reward_components import MEAN, PREFIX, component_name
 from grpodoctor.runs.chart import MOST_LAYOUTS, Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition

@@ -7,8 +7,7 @@ import statistics
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.logged_settings import coefficient
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     ENTROPY_METRICS,
     RECENT,
     current_metric,
@@ -18,8 +17,9 @@ from grpodoctor.rules.shared.run_health import (
     is_solved,
     outcome_metric,
 )
-from grpodoctor.rules.shared.trend import change, outcome_has_risen
-from grpodoctor.rules.shared.windows import in_steps
+from grpodoctor.rules.shared.logged_settings import coefficient
+from grpodoctor.rules.shared.shapes.trend import change, outcome_has_risen
+from grpodoctor.rules.shared.shapes.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift
 from grpodoctor.runs.series import WINDOW, Series

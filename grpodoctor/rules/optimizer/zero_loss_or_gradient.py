@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import has_critic, is_solved, lacks_signal
-from grpodoctor.rules.shared.trend import outcome_has_risen
-from grpodoctor.rules.shared.whole_run import never_moved
+from grpodoctor.rules.shared.health.run_health import has_critic, is_solved, lacks_signal
+from grpodoctor.rules.shared.health.whole_run import never_moved
+from grpodoctor.rules.shared.shapes.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.vocabulary.conditions import Condition

@@ -8,10 +8,10 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
-from grpodoctor.rules.shared.component_roles import only_form_is_earned
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
-from grpodoctor.rules.shared.heldout import confirms_success
-from grpodoctor.rules.shared.reward_components import (
+from grpodoctor.rules.shared.health.component_roles import only_form_is_earned
+from grpodoctor.rules.shared.health.heldout import confirms_success
+from grpodoctor.rules.shared.health.reward_components import (
     MEAN,
     MOST_NAMED,
     STD,
@@ -19,7 +19,7 @@ from grpodoctor.rules.shared.reward_components import (
     component_name,
     list_components,
 )
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     FLAT_BATCHES,
     first_step_where,
     has_critic,
@@ -27,7 +27,7 @@ from grpodoctor.rules.shared.run_health import (
     is_solved,
     zero_variance_metric,
 )
-from grpodoctor.rules.shared.whole_run import never_moved
+from grpodoctor.rules.shared.health.whole_run import never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.component_names import PENALTY_NAMES

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.reward_components import (
+from grpodoctor.rules.shared.health.reward_components import (
     MEAN,
     MOST_NAMED,
     STD,
     component_means,
     list_components,
 )
-from grpodoctor.rules.shared.whole_run import never_moved
+from grpodoctor.rules.shared.health.whole_run import never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

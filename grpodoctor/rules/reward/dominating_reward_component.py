@@ -7,27 +7,27 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
-from grpodoctor.rules.shared.heldout import REWARD_HACKING
-from grpodoctor.rules.shared.reward_components import (
+from grpodoctor.rules.shared.health.heldout import REWARD_HACKING
+from grpodoctor.rules.shared.health.reward_components import (
     MEAN,
     STD,
     component_means,
     component_name,
 )
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     CEILING,
     RECENT,
     first_step_where,
     reading_noise,
     share_lost,
 )
-from grpodoctor.rules.shared.trend import change, start_level
-from grpodoctor.rules.shared.whole_run import (
+from grpodoctor.rules.shared.health.whole_run import (
     falls_over_run,
     never_moved,
     quarter_means,
     rises_over_run,
 )
+from grpodoctor.rules.shared.shapes.trend import change, start_level
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.component_names import is_about_task

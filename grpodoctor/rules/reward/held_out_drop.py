@@ -10,9 +10,8 @@ from itertools import accumulate, combinations, pairwise
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
-from grpodoctor.rules.shared.heldout import heldout_metrics
-from grpodoctor.rules.shared.kept_policy import stands_still
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.heldout import heldout_metrics
+from grpodoctor.rules.shared.health.run_health import (
     COLLAPSE_LOSS,
     RECENT,
     current_metric,
@@ -21,7 +20,8 @@ from grpodoctor.rules.shared.run_health import (
     outcome_lost,
     share_lost,
 )
-from grpodoctor.rules.shared.trend import change, start_level
+from grpodoctor.rules.shared.outcome.kept_policy import stands_still
+from grpodoctor.rules.shared.shapes.trend import change, start_level
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import implied_count, least_count, median, step_noise
 from grpodoctor.runs.series import WINDOW, Series

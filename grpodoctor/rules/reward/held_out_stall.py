@@ -9,9 +9,9 @@ from functools import partial
 from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
-from grpodoctor.rules.shared.heldout import LOW_ACCURACY, counts_successes, full_mark
-from grpodoctor.rules.shared.level_jumps import largest_jump
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.groups.zero_variance import zero_variance_cause
+from grpodoctor.rules.shared.health.heldout import LOW_ACCURACY, counts_successes, full_mark
+from grpodoctor.rules.shared.health.run_health import (
     RECENT,
     current_metric,
     first_step_where,
@@ -19,9 +19,9 @@ from grpodoctor.rules.shared.run_health import (
     is_solved,
     reading_noise,
 )
-from grpodoctor.rules.shared.trend import change, start_level
-from grpodoctor.rules.shared.whole_run import MIN_TREND_SCORE, quarter_means
-from grpodoctor.rules.shared.zero_variance import zero_variance_cause
+from grpodoctor.rules.shared.health.whole_run import MIN_TREND_SCORE, quarter_means
+from grpodoctor.rules.shared.shapes.level_jumps import largest_jump
+from grpodoctor.rules.shared.shapes.trend import change, start_level
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift
 from grpodoctor.runs.series import BASELINE, WINDOW, Series

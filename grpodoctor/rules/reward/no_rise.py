@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.flat_outcome import flat_levels, outcome_rose, reason_for_no_rise
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     has_lost_outcome,
     is_solved,
     outcome_metric,
     outcome_noun,
 )
-from grpodoctor.rules.shared.whole_run import never_moved
+from grpodoctor.rules.shared.health.whole_run import never_moved
+from grpodoctor.rules.shared.outcome.flat_outcome import (
+    flat_levels,
+    outcome_rose,
+    reason_for_no_rise,
+)
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

@@ -15,9 +15,9 @@ from grpodoctor.rules.base import (
     cite,
     cite_all,
 )
-from grpodoctor.rules.shared.reward_outliers import RewardOutliers, reward_outliers
-from grpodoctor.rules.shared.run_health import has_improved, is_solved, reading_noise
-from grpodoctor.rules.shared.trend import outcome_has_risen
+from grpodoctor.rules.shared.health.run_health import has_improved, is_solved, reading_noise
+from grpodoctor.rules.shared.reward_parts.reward_outliers import RewardOutliers, reward_outliers
+from grpodoctor.rules.shared.shapes.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.support.numbers import part_of

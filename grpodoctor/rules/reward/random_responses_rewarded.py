@@ -6,14 +6,14 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     RECENT,
     ZERO_VARIANCE_METRICS,
     first_step_where,
     reading_noise,
     zero_variance_metric,
 )
-from grpodoctor.rules.shared.trend import change
+from grpodoctor.rules.shared.shapes.trend import change
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

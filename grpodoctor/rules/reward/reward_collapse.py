@@ -19,13 +19,9 @@ from grpodoctor.rules.base import (
     cite,
     cite_all,
 )
-from grpodoctor.rules.shared.component_roles import task_component
-from grpodoctor.rules.shared.fall_reasons import fall_from_outside, harmless_fall
-from grpodoctor.rules.shared.flat_outcome import reference_kl
-from grpodoctor.rules.shared.kept_policy import FALL_FROM_OUTSIDE, fell_from_outside
-from grpodoctor.rules.shared.kept_reward import reward_is_kept
-from grpodoctor.rules.shared.reward_components import PREFIX, component_name
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.component_roles import task_component
+from grpodoctor.rules.shared.health.reward_components import PREFIX, component_name
+from grpodoctor.rules.shared.health.run_health import (
     RECENT,
     first_step_where,
     is_near_best,
@@ -34,10 +30,14 @@ from grpodoctor.rules.shared.run_health import (
     selection_bias,
     share_lost,
 )
-from grpodoctor.rules.shared.small_falls import joint_fall, step_fall
-from grpodoctor.rules.shared.task_stages import fall_with_stage
-from grpodoctor.rules.shared.usual_updates import usual_updates
-from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
+from grpodoctor.rules.shared.health.whole_run import quarter_means, rises_over_run
+from grpodoctor.rules.shared.outcome.fall_reasons import fall_from_outside, harmless_fall
+from grpodoctor.rules.shared.outcome.flat_outcome import reference_kl
+from grpodoctor.rules.shared.outcome.kept_policy import FALL_FROM_OUTSIDE, fell_from_outside
+from grpodoctor.rules.shared.reward_parts.kept_reward import reward_is_kept
+from grpodoctor.rules.shared.shapes.small_falls import joint_fall, step_fall
+from grpodoctor.rules.shared.shapes.task_stages import fall_with_stage
+from grpodoctor.rules.shared.updates.usual_updates import usual_updates
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.series import OPENING, WINDOW, Series

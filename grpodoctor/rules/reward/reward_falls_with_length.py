@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.run_health import current_metric
-from grpodoctor.rules.shared.short_runs import USUAL, ShortFall, ShortRun, fall_in_short_run
+from grpodoctor.rules.shared.health.run_health import current_metric
+from grpodoctor.rules.shared.shapes.short_runs import USUAL, ShortFall, ShortRun, fall_in_short_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import OPENING, Series
 from grpodoctor.vocabulary.conditions import Condition

@@ -6,12 +6,16 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite
-from grpodoctor.rules.shared.judge_disagreement import judge_disagreement
-from grpodoctor.rules.shared.kept_reward import fall_from_best, level_error, reward_is_kept
-from grpodoctor.rules.shared.monitored_success import monitored_success
-from grpodoctor.rules.shared.reward_components import component_name
-from grpodoctor.rules.shared.run_health import RECENT, first_step_where, level_at
-from grpodoctor.rules.shared.whole_run import falls_over_run, quarter_means, rises_over_run
+from grpodoctor.rules.shared.health.monitored_success import monitored_success
+from grpodoctor.rules.shared.health.reward_components import component_name
+from grpodoctor.rules.shared.health.run_health import RECENT, first_step_where, level_at
+from grpodoctor.rules.shared.health.whole_run import falls_over_run, quarter_means, rises_over_run
+from grpodoctor.rules.shared.reward_parts.judge_disagreement import judge_disagreement
+from grpodoctor.rules.shared.reward_parts.kept_reward import (
+    fall_from_best,
+    level_error,
+    reward_is_kept,
+)
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import BASELINE
 from grpodoctor.vocabulary.conditions import Condition

@@ -6,7 +6,9 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.pay_beyond_answers import (
+from grpodoctor.rules.shared.health.reward_components import component_means, component_name
+from grpodoctor.rules.shared.health.run_health import COLLAPSE_LOSS, RECENT, share_lost
+from grpodoctor.rules.shared.reward_parts.pay_beyond_answers import (
     BY_LENGTH,
     MIN_CORRELATION,
     OTHER,
@@ -14,11 +16,9 @@ from grpodoctor.rules.shared.pay_beyond_answers import (
     beyond_answers,
     severity_beyond_answers,
 )
-from grpodoctor.rules.shared.pay_by_length import longer_earn_less
-from grpodoctor.rules.shared.reward_components import component_means, component_name
-from grpodoctor.rules.shared.run_health import COLLAPSE_LOSS, RECENT, share_lost
-from grpodoctor.rules.shared.step_changes import may_follow, step_changes
-from grpodoctor.rules.shared.trend import start_level
+from grpodoctor.rules.shared.reward_parts.pay_by_length import longer_earn_less
+from grpodoctor.rules.shared.shapes.step_changes import may_follow, step_changes
+from grpodoctor.rules.shared.shapes.trend import start_level
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition

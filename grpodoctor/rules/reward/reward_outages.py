@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from grpodoctor.rules.base import RECOVERED, Need, Rule, RuleResult, Severity, Sighting, cite
-from grpodoctor.rules.shared.outages import (
+from grpodoctor.rules.shared.health.run_health import current_metric
+from grpodoctor.rules.shared.shapes.outages import (
     BESIDE_TREND,
     FULL_SHARE,
     SAME_REWARD,
     counting_noise,
     outages_beside_trend,
 )
-from grpodoctor.rules.shared.run_health import current_metric
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.series import WINDOW

@@ -7,15 +7,15 @@ import statistics
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
-from grpodoctor.rules.shared.flat_outcome import outcome_rose
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     has_improved,
     is_near_ceiling,
     is_solved,
     lacks_signal,
     share_lost,
 )
-from grpodoctor.rules.shared.whole_run import never_moved, quarter_means
+from grpodoctor.rules.shared.health.whole_run import never_moved, quarter_means
+from grpodoctor.rules.shared.outcome.flat_outcome import outcome_rose
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift, median
 from grpodoctor.runs.series import Series

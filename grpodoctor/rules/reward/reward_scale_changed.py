@@ -17,16 +17,16 @@ from grpodoctor.rules.base import (
     cite,
     cite_all,
 )
-from grpodoctor.rules.shared.heldout import heldout_level_kept_since, heldout_rise_since
-from grpodoctor.rules.shared.reward_components import (
+from grpodoctor.rules.shared.groups.whole_group_copies import copies_whole_groups
+from grpodoctor.rules.shared.health.heldout import heldout_level_kept_since, heldout_rise_since
+from grpodoctor.rules.shared.health.reward_components import (
     MEAN,
     STD,
     component_means_among,
     component_name,
 )
-from grpodoctor.rules.shared.run_health import RECENT, current_metric
-from grpodoctor.rules.shared.task_stages import stage_changes
-from grpodoctor.rules.shared.whole_group_copies import copies_whole_groups
+from grpodoctor.rules.shared.health.run_health import RECENT, current_metric
+from grpodoctor.rules.shared.shapes.task_stages import stage_changes
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

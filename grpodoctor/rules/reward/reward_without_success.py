@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.component_roles import only_form_is_earned, task_components
-from grpodoctor.rules.shared.reward_components import component_name
-from grpodoctor.rules.shared.run_health import RECENT, fresh_metric
-from grpodoctor.rules.shared.success_measures import accuracy_is_contradicted
-from grpodoctor.rules.shared.trend import change, start_level
-from grpodoctor.rules.shared.whole_run import never_moved
+from grpodoctor.rules.shared.health.component_roles import only_form_is_earned, task_components
+from grpodoctor.rules.shared.health.reward_components import component_name
+from grpodoctor.rules.shared.health.run_health import RECENT, fresh_metric
+from grpodoctor.rules.shared.health.success_measures import accuracy_is_contradicted
+from grpodoctor.rules.shared.health.whole_run import never_moved
+from grpodoctor.rules.shared.shapes.trend import change, start_level
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

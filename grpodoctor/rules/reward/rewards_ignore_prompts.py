@@ -10,7 +10,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.exact_shares import (
+from grpodoctor.rules.shared.groups.exact_shares import (
     EQUAL_SHARES,
     SUCCESSES,
     BatchShape,
@@ -20,9 +20,9 @@ from grpodoctor.rules.shared.exact_shares import (
     shares_metric,
     success_metric,
 )
-from grpodoctor.rules.shared.reward_components import is_sum
-from grpodoctor.rules.shared.run_health import has_improved, is_near_ceiling
-from grpodoctor.rules.shared.trend import change, has_risen
+from grpodoctor.rules.shared.health.reward_components import is_sum
+from grpodoctor.rules.shared.health.run_health import has_improved, is_near_ceiling
+from grpodoctor.rules.shared.shapes.trend import change, has_risen
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.support.numbers import part_of

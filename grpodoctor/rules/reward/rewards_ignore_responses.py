@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.flat_outcome import outcome_rose
-from grpodoctor.rules.shared.pay_beyond_answers import (
+from grpodoctor.rules.shared.health.reward_components import is_sum
+from grpodoctor.rules.shared.outcome.flat_outcome import outcome_rose
+from grpodoctor.rules.shared.reward_parts.pay_beyond_answers import (
     MIN_CORRELATION,
     MIN_FLAT,
     OTHER,
@@ -17,7 +18,6 @@ from grpodoctor.rules.shared.pay_beyond_answers import (
     beyond_answers,
     severity_beyond_answers,
 )
-from grpodoctor.rules.shared.reward_components import is_sum
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
-from grpodoctor.rules.shared.heldout import confirms_success, low_heldout_accuracy
-from grpodoctor.rules.shared.run_health import mean_is_high
-from grpodoctor.rules.shared.whole_run import never_moved
+from grpodoctor.rules.shared.health.heldout import confirms_success, low_heldout_accuracy
+from grpodoctor.rules.shared.health.run_health import mean_is_high
+from grpodoctor.rules.shared.health.whole_run import never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

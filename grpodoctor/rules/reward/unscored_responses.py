@@ -17,10 +17,15 @@ from grpodoctor.rules.base import (
     cite,
     cite_all,
 )
-from grpodoctor.rules.shared.exact_shares import BatchShape, batch_shape, covered, denominator
-from grpodoctor.rules.shared.reward_components import MOST_NAMED, component_name
-from grpodoctor.rules.shared.unscored_parts import unscored_parts
-from grpodoctor.rules.shared.whole_run import rises_over_run
+from grpodoctor.rules.shared.groups.exact_shares import (
+    BatchShape,
+    batch_shape,
+    covered,
+    denominator,
+)
+from grpodoctor.rules.shared.health.reward_components import MOST_NAMED, component_name
+from grpodoctor.rules.shared.health.whole_run import rises_over_run
+from grpodoctor.rules.shared.reward_parts.unscored_parts import unscored_parts
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.component_names import is_about_task

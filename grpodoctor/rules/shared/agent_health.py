@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from grpodoctor.rules.shared.run_health import RECENT, first_step_where
-from grpodoctor.rules.shared.trend import change, start_level
+from grpodoctor.rules.shared.health.run_health import RECENT, first_step_where
+from grpodoctor.rules.shared.shapes.trend import change, start_level
 from grpodoctor.runs.series import Series
 
 Course = Literal["unlearned", "constant", "grown"]

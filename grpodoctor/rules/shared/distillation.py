@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpodoctor.rules.shared.whole_run import never_moved
+from grpodoctor.rules.shared.health.whole_run import never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.values import NotApplicable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.health.run_health import RECENT
 from grpodoctor.runs.series import WINDOW, Series, once_per_reading
 
 SHORTEST_LIMIT = 32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.health.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.knobs import LOGGED_KNOBS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from grpodoctor.rules.shared.run_health import RECENT, current_metric, fresh_metric
+from grpodoctor.rules.shared.health.run_health import RECENT, current_metric, fresh_metric
 from grpodoctor.runs.chart import Chart
 
 GROWTH_FACTOR = 2.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.health.run_health import RECENT
 from grpodoctor.rules.shared.weight_delivery import FACTOR, LEFT, NOISE, fits_no_weights
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition

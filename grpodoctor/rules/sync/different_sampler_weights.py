@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
+from grpodoctor.rules.shared.health.run_health import RECENT, current_metric, first_step_where
 from grpodoctor.rules.shared.mismatch_levels import ORDINARY, UNSIGNED
-from grpodoctor.rules.shared.run_health import RECENT, current_metric, first_step_where
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import NotApplicable

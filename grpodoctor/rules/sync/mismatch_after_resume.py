@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.shared.health.run_health import RECENT
 from grpodoctor.rules.shared.mismatch_levels import HARMFUL, ORDINARY
-from grpodoctor.rules.shared.run_health import RECENT
-from grpodoctor.rules.shared.spikes import Jump, jump_at, latest_jump
+from grpodoctor.rules.shared.shapes.spikes import Jump, jump_at, latest_jump
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

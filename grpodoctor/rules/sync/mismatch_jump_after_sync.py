@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.shared.health.run_health import ENTROPY_METRICS, RECENT
 from grpodoctor.rules.shared.mismatch_levels import HARMFUL, ORDINARY, logged_mismatch
-from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, RECENT
-from grpodoctor.rules.shared.spikes import Jump, latest_jump
+from grpodoctor.rules.shared.shapes.spikes import Jump, latest_jump
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition

@@ -7,13 +7,13 @@ import statistics
 from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.level_jumps import is_apart
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     ENTROPY_METRICS,
     current_metric,
     outcome_noun,
     reading_noise,
 )
+from grpodoctor.rules.shared.shapes.level_jumps import is_apart
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition

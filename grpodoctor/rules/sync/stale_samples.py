@@ -6,9 +6,14 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.engine_correction import correction_of
+from grpodoctor.rules.shared.health.run_health import (
+    RECENT,
+    current_metric,
+    outcome_lost,
+    outcome_metric,
+)
 from grpodoctor.rules.shared.mismatch_levels import grown_mismatch
-from grpodoctor.rules.shared.run_health import RECENT, current_metric, outcome_lost, outcome_metric
-from grpodoctor.rules.shared.trend import outcome_has_risen
+from grpodoctor.rules.shared.shapes.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
+from grpodoctor.rules.shared.health.run_health import RECENT
 from grpodoctor.rules.shared.mismatch_levels import HARMFUL
-from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.rules.shared.weight_delivery import NOISE, fits_no_weights
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition

@@ -7,8 +7,8 @@ import statistics
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
+from grpodoctor.rules.shared.health.run_health import RECENT, has_improved, reading_noise
 from grpodoctor.rules.shared.mismatch_levels import HARMFUL, logged_mismatch
-from grpodoctor.rules.shared.run_health import RECENT, has_improved, reading_noise
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Series
 from grpodoctor.support.arrays import np

@@ -17,13 +17,7 @@ from grpodoctor.rules.base import (
     cite,
     cite_all,
 )
-from grpodoctor.rules.shared.level_jumps import is_apart
-from grpodoctor.rules.shared.replaced_policy import (
-    measures_replacement,
-    replaced_policy,
-    sudden_length,
-)
-from grpodoctor.rules.shared.run_health import (
+from grpodoctor.rules.shared.health.run_health import (
     ENTROPY_METRICS,
     current_metric,
     is_near_best,
@@ -31,6 +25,12 @@ from grpodoctor.rules.shared.run_health import (
     outcome_noun,
     reading_noise,
 )
+from grpodoctor.rules.shared.outcome.replaced_policy import (
+    measures_replacement,
+    replaced_policy,
+    sudden_length,
+)
+from grpodoctor.rules.shared.shapes.level_jumps import is_apart
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition

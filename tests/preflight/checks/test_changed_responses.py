@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grpodoctor.preflight.answers.answer_variants import response_variants, variant_of
-from grpodoctor.preflight.answers.harmless_changes import harmless_changes
+from grpodoctor.preflight.answers.completions.harmless_changes import harmless_changes
 from grpodoctor.preflight.answers.near_misses import near_misses
 from grpodoctor.preflight.answers.simpler_answers import SIMPLER
 from grpodoctor.preflight.checks.reward.unanswered import free_findings

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grpodoctor.probe.attribution.computed_causes import cause_of
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of
 from grpodoctor.probe.attribution.edits import Edits
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.final_side import with_final_place, with_final_side

@@ -16,12 +16,12 @@ from grpodoctor.probe.attribution.causes.weights.partial_sync import PartialSync
 from grpodoctor.probe.attribution.edits import EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.investigate import investigate
-from grpodoctor.probe.attribution.naming import with_final_tensors
 from grpodoctor.probe.attribution.search.edit_search import EditSearch
 from grpodoctor.probe.attribution.search.edit_trials import Trial, nearer_number, refined_values
 from grpodoctor.probe.attribution.search.refit_tensors import fitted_cause, tensor_edit
 from grpodoctor.probe.attribution.search.selection import TriedCause, edit_key
 from grpodoctor.probe.attribution.search.tensor_search import TensorSearch
+from grpodoctor.probe.attribution.wording.naming import with_final_tensors
 from grpodoctor.probe.contract import Response, Sampling
 from grpodoctor.probe.engines.jobs import Job, ScoreJob, WhatIfsJob
 from grpodoctor.probe.inputs.engine_spec import EngineSpec

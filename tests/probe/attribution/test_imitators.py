@@ -23,7 +23,7 @@ from grpodoctor.probe.attribution.causes.sampling.processors import (
 )
 from grpodoctor.probe.attribution.causes.tokens.hidden_prompt import HiddenPrompt
 from grpodoctor.probe.attribution.causes.tokens.masked_tokens import MaskedTokens
-from grpodoctor.probe.attribution.computed_causes import cause_of
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.investigate import attribute
 from grpodoctor.probe.attribution.search.edit_search import Candidate

@@ -8,9 +8,9 @@ import pytest
 
 from grpodoctor.probe.attribution.base import ExperimentResult
 from grpodoctor.probe.attribution.causes.computation.phases import OnePhase
-from grpodoctor.probe.attribution.computed_causes import cause_of
-from grpodoctor.probe.attribution.edit_words import described
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of
 from grpodoctor.probe.attribution.edits import EditFamily, in_phase
+from grpodoctor.probe.attribution.wording.edit_words import described
 from tests.probe.attribution.one_cause import found_by
 
 

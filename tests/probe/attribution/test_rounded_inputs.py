@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from grpodoctor.probe.attribution.base import Identity
-from grpodoctor.probe.attribution.computed_causes import cause_of
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of
 from grpodoctor.probe.attribution.rounding import of_steps
 from grpodoctor.probe.attribution.search.gap_tests import GapTests
 

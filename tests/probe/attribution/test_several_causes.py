@@ -13,8 +13,8 @@ import pytest
 from grpodoctor.probe.attribution.case import Attribution
 from grpodoctor.probe.attribution.exact_responses import effective_gap
 from grpodoctor.probe.attribution.investigate import investigate
-from grpodoctor.probe.attribution.naming import doubtful_errors
 from grpodoctor.probe.attribution.tokens import of_columns, typical_share
+from grpodoctor.probe.attribution.wording.naming import doubtful_errors
 from grpodoctor.probe.contract import Response
 from grpodoctor.probe.engines.jobs import Job, ScoreJob, WhatIfsJob
 from grpodoctor.probe.inputs.engine_spec import EngineSpec

@@ -14,14 +14,14 @@ import torch
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.causes.computation.what_if import WhatIf
-from grpodoctor.probe.attribution.computed_causes import cause_of
-from grpodoctor.probe.attribution.edit_words import described
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of
 from grpodoctor.probe.attribution.edits import Edit, EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search import site_search
 from grpodoctor.probe.attribution.search.edit_search import has_phases
 from grpodoctor.probe.attribution.search.edit_trials import Trial
 from grpodoctor.probe.attribution.search.site_search import SiteSearch
+from grpodoctor.probe.attribution.wording.edit_words import described
 from tests.probe.attribution.one_cause import found_by
 
 SITE = "self_attn.k_proj/out"

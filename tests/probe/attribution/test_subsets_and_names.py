@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grpodoctor.probe.attribution.computed_causes import cause_of
-from grpodoctor.probe.attribution.edit_words import described
+from grpodoctor.probe.attribution.columns.token_biases import BAN, missing_tokens, token_biases
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of
 from grpodoctor.probe.attribution.investigate import attribute, investigate
 from grpodoctor.probe.attribution.search.subsets import periodic_tokens
 from grpodoctor.probe.attribution.search.tensor_groups import rank_shards
 from grpodoctor.probe.attribution.search.tensor_labels import labels_of
-from grpodoctor.probe.attribution.token_biases import BAN, missing_tokens, token_biases
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Setup, Variant
+from grpodoctor.probe.attribution.wording.edit_words import described
 from grpodoctor.probe.contract import Processing
 from grpodoctor.support.numbers import rounded_down
 from tests.probe.attribution.scripted import LEARNER, VLLM, Scripted, case_of, exact

@@ -10,8 +10,8 @@ import pytest
 from grpodoctor.probe.attribution.base import Hypothesis
 from grpodoctor.probe.attribution.causes.computation.generation_path import replaced_ids
 from grpodoctor.probe.attribution.causes.reporting.units import Units
+from grpodoctor.probe.attribution.columns.transforms import applied, recognized
 from grpodoctor.probe.attribution.tokens import Tokens
-from grpodoctor.probe.attribution.transforms import applied, recognized
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.inputs.engine_spec import EngineSpec

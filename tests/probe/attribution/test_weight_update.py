@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import product
 
 from grpodoctor.probe.attribution.causes.weights.weight_update import moves_of
-from grpodoctor.probe.attribution.computed_causes import cause_of
-from grpodoctor.probe.attribution.edit_words import described
-from grpodoctor.probe.attribution.update_causes import moved_in_words
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of
+from grpodoctor.probe.attribution.edit_causes.update_causes import moved_in_words
+from grpodoctor.probe.attribution.wording.edit_words import described
 
 
 def names(layers: int) -> list[str]:

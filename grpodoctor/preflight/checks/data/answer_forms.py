@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers.asked_choices import outside_choices
-from grpodoctor.preflight.answers.asked_patterns import OutsidePattern, outside_pattern
 from grpodoctor.preflight.answers.constructed_answers import format_answer
-from grpodoctor.preflight.answers.decimal_notation import with_other_decimals
-from grpodoctor.preflight.answers.exponents import with_exponent
-from grpodoctor.preflight.answers.lost_parts import with_float_noise
-from grpodoctor.preflight.answers.persons_and_places import numbers_for_names
+from grpodoctor.preflight.answers.kinds.exponents import with_exponent
+from grpodoctor.preflight.answers.kinds.lost_parts import with_float_noise
+from grpodoctor.preflight.answers.kinds.persons_and_places import numbers_for_names
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_ANSWERS, ReferenceAnswers
+from grpodoctor.preflight.answers.requested.asked_choices import outside_choices
+from grpodoctor.preflight.answers.requested.asked_patterns import OutsidePattern, outside_pattern
+from grpodoctor.preflight.answers.requested.decimal_notation import with_other_decimals
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.answers.written_forms import (
     common_line,

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import GrpodoctorError
-from grpodoctor.preflight.answers.requested_formats import ask_for_reasons, tag_layout
-from grpodoctor.preflight.answers.unasked_spellings import ANSWER_ONLY
+from grpodoctor.preflight.answers.completions.unasked_spellings import ANSWER_ONLY
+from grpodoctor.preflight.answers.requested.requested_formats import ask_for_reasons, tag_layout
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.template.added_text import added_text
 from grpodoctor.preflight.context import PreflightContext

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from grpodoctor.preflight.answers.constructed_answers import are_programs
+from grpodoctor.preflight.answers.kinds.number_puzzles import posed_puzzles
 from grpodoctor.preflight.answers.multiple_choice import options_of, without_option_order
-from grpodoctor.preflight.answers.number_puzzles import posed_puzzles
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext

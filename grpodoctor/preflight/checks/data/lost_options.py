@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from grpodoctor.preflight.answers.kinds.unsolved_answers import unsolved
 from grpodoctor.preflight.answers.multiple_choice import without_options
-from grpodoctor.preflight.answers.unsolved_answers import unsolved
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.support.numbers import part_of

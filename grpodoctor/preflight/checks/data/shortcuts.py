@@ -11,12 +11,12 @@ from typing import ClassVar
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import format_answer
+from grpodoctor.preflight.answers.kinds.number_puzzles import by_one_operation, posed_puzzles
 from grpodoctor.preflight.answers.multiple_choice import (
     lettered_options,
     listed_options,
     option_letter,
 )
-from grpodoctor.preflight.answers.number_puzzles import by_one_operation, posed_puzzles
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_ANSWERS
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.base import Check

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from grpodoctor.preflight.answers.tool_calls import (
+from grpodoctor.preflight.answers.kinds.tool_calls import (
     Tool,
     calls_in,
     problem_of,

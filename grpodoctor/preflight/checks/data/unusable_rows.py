@@ -9,17 +9,17 @@ from typing import ClassVar
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.answer_variants import CALLS_IN_CODE
-from grpodoctor.preflight.answers.blank_forms import blank_forms
-from grpodoctor.preflight.answers.lost_parts import without_number
-from grpodoctor.preflight.answers.pointers import is_pointer
-from grpodoctor.preflight.answers.stated_answers import final_answer
-from grpodoctor.preflight.answers.unusable_answers import (
+from grpodoctor.preflight.answers.kinds.blank_forms import blank_forms
+from grpodoctor.preflight.answers.kinds.lost_parts import without_number
+from grpodoctor.preflight.answers.kinds.pointers import is_pointer
+from grpodoctor.preflight.answers.kinds.unusable_answers import (
     cut_answers,
     filled_in,
     is_note,
     is_representation,
     is_spreadsheet_value,
 )
+from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.columns import ANSWER_COLUMNS, blank_value, has_blank_answer

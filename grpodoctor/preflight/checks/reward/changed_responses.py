@@ -6,12 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers.constructed_answers import (
-    FORMATS,
-    format_answer,
-    wrong_answer,
-)
-from grpodoctor.preflight.answers.harmless_changes import (
+from grpodoctor.preflight.answers.completions.harmless_changes import (
     DRAFT,
     FENCED,
     GIVEN,
@@ -21,6 +16,11 @@ from grpodoctor.preflight.answers.harmless_changes import (
     REJECTED,
     TEXT_BEHIND,
     harmless_changes,
+)
+from grpodoctor.preflight.answers.constructed_answers import (
+    FORMATS,
+    format_answer,
+    wrong_answer,
 )
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
 from grpodoctor.preflight.results.check_results import CheckFinding

@@ -23,22 +23,26 @@ from grpodoctor.preflight.answers.answer_variants import (
     response_variants,
     variant_of,
 )
-from grpodoctor.preflight.answers.asked_layouts import LAST_BREAK, lost_form
+from grpodoctor.preflight.answers.completions.asked_layouts import LAST_BREAK, lost_form
+from grpodoctor.preflight.answers.completions.reward_relations import refused_alternatives
+from grpodoctor.preflight.answers.completions.unasked_spellings import (
+    ANSWER_ONLY,
+    most_ask,
+    unasked_kinds,
+)
 from grpodoctor.preflight.answers.constructed_answers import (
     FORMATS,
     format_answer,
     with_reasoning,
 )
 from grpodoctor.preflight.answers.reference_answers import REQUESTED, ReferenceAnswers
-from grpodoctor.preflight.answers.requested_formats import (
+from grpodoctor.preflight.answers.requested.requested_formats import (
     ask_for_reasons,
     quoted_labels,
     quoted_places,
     shown_tag,
 )
-from grpodoctor.preflight.answers.reward_relations import refused_alternatives
-from grpodoctor.preflight.answers.source_tags import knows_thoughts
-from grpodoctor.preflight.answers.unasked_spellings import ANSWER_ONLY, most_ask, unasked_kinds
+from grpodoctor.preflight.answers.requested.source_tags import knows_thoughts
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.reward.changed_responses import (
     first_mention,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import DataError, ModelError
-from grpodoctor.preflight.answers.simulated_step import (
+from grpodoctor.preflight.answers.completions.simulated_step import (
     CUT,
     EMPTY,
     KINDS,

@@ -11,10 +11,10 @@ from statistics import fmean
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers.accepted_answers import (
-    above_chance,
-    accepted_by_chance,
-    rate_of_one_label,
+from grpodoctor.preflight.answers.completions.reward_relations import (
+    growth_with_length,
+    limitless_growth,
+    truncated_numbers,
 )
 from grpodoctor.preflight.answers.constructed_answers import (
     COPIED_PROMPT,
@@ -42,6 +42,11 @@ from grpodoctor.preflight.answers.constructed_answers import (
     bad_completions,
     format_answer,
 )
+from grpodoctor.preflight.answers.kinds.accepted_answers import (
+    above_chance,
+    accepted_by_chance,
+    rate_of_one_label,
+)
 from grpodoctor.preflight.answers.multiple_choice import (
     closed_set,
     count_options,
@@ -54,13 +59,8 @@ from grpodoctor.preflight.answers.reference_answers import (
     REQUIRES_REWARD,
     ReferenceAnswers,
 )
-from grpodoctor.preflight.answers.requested_formats import requested_tags
-from grpodoctor.preflight.answers.reward_relations import (
-    growth_with_length,
-    limitless_growth,
-    truncated_numbers,
-)
-from grpodoctor.preflight.answers.source_tags import knows_thoughts
+from grpodoctor.preflight.answers.requested.requested_formats import requested_tags
+from grpodoctor.preflight.answers.requested.source_tags import knows_thoughts
 from grpodoctor.preflight.answers.stated_answers import final_answer, rows_stating_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.reward.paid_parts import paid_parts

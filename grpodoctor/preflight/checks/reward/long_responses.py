@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
 from grpodoctor.errors import DataError
+from grpodoctor.preflight.answers.completions.harmless_changes import NEUTRAL
 from grpodoctor.preflight.answers.constructed_answers import format_answer
-from grpodoctor.preflight.answers.harmless_changes import NEUTRAL
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
-from grpodoctor.preflight.answers.requested_formats import OF_THOUGHTS
+from grpodoctor.preflight.answers.requested.requested_formats import OF_THOUGHTS
 from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.trainer.rewards.user_reward import UserReward
 

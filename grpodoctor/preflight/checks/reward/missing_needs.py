@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from grpodoctor.preflight.answers.needed_programs import (
+from grpodoctor.preflight.answers.completions.needed_programs import (
     defined_names,
     missing_modules,
     missing_programs,

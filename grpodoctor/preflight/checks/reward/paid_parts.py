@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from grpodoctor.preflight.answers.completions.repeated_parts import counted_part
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
-from grpodoctor.preflight.answers.repeated_parts import counted_part
 from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.trainer.rewards.user_reward import UserReward
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import format_answer
-from grpodoctor.preflight.answers.number_puzzles import (
+from grpodoctor.preflight.answers.kinds.number_puzzles import (
     LEFT_OUT,
     NOT_GIVEN,
     TWICE,

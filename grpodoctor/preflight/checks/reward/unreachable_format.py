@@ -7,26 +7,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import DataError, ModelError
-from grpodoctor.preflight.answers.class_names import requested_names
 from grpodoctor.preflight.answers.constructed_answers import (
     FORMATS,
     answer_formats,
     format_answer,
     with_reasoning,
 )
+from grpodoctor.preflight.answers.kinds.class_names import requested_names
+from grpodoctor.preflight.answers.kinds.test_calls import tested_function
 from grpodoctor.preflight.answers.multiple_choice import letter_of_number
 from grpodoctor.preflight.answers.reference_answers import (
     WITHIN_FENCE,
     WITHIN_TAGS,
     ReferenceAnswers,
 )
-from grpodoctor.preflight.answers.requested_formats import (
+from grpodoctor.preflight.answers.requested.requested_formats import (
     OF_THOUGHTS,
     ask_for_reasons,
     requested_tags,
 )
-from grpodoctor.preflight.answers.source_tags import tags_read
-from grpodoctor.preflight.answers.test_calls import tested_function
+from grpodoctor.preflight.answers.requested.source_tags import tags_read
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.chat_template import render_text

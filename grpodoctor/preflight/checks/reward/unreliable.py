@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers.batch_relations import (
+from grpodoctor.preflight.answers.completions.batch_relations import (
     changed_by_batch,
     changes_without_columns,
 )
+from grpodoctor.preflight.answers.completions.judge_replies import paid_refusal
 from grpodoctor.preflight.answers.constructed_answers import (
     answer_formats,
     format_answer,
@@ -22,7 +23,6 @@ from grpodoctor.preflight.answers.free_responses import (
     reversed_rewards,
     score_free_responses,
 )
-from grpodoctor.preflight.answers.judge_replies import paid_refusal
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_REWARD, ReferenceAnswers
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext

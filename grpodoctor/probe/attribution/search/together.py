@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from grpodoctor.probe.attribution.computed_causes import cause_of
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.refit import refitted

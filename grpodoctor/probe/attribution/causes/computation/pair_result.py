@@ -7,8 +7,7 @@ from dataclasses import replace
 from grpodoctor.probe.attribution.base import ExperimentResult, Identity
 from grpodoctor.probe.attribution.causes.sampling.temperature import Temperature
 from grpodoctor.probe.attribution.causes.sampling.truncation import Truncation, describe_truncation
-from grpodoctor.probe.attribution.computed_causes import cause_of
-from grpodoctor.probe.attribution.edit_words import described
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of
 from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.pair_search import Change, ClosedPair
@@ -17,6 +16,7 @@ from grpodoctor.probe.attribution.search.selection import CLOSED
 from grpodoctor.probe.attribution.search.tensor_labels import labels_of
 from grpodoctor.probe.attribution.tensors import PARTIAL_SYNC, tensors_in_words
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.attribution.wording.edit_words import described
 
 
 def result_of(experiments: Experiments, variant: Variant, pair: ClosedPair) -> ExperimentResult:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.causes.computation.what_if import rivals_of, similar_to
-from grpodoctor.probe.attribution.computed_causes import cause_of
-from grpodoctor.probe.attribution.edit_words import described
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of
 from grpodoctor.probe.attribution.edits import IN_PROMPT, IN_RESPONSE
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_search import EditSearch
 from grpodoctor.probe.attribution.search.own_scores import differ, own_scores
 from grpodoctor.probe.attribution.search.selection import agreement
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.attribution.wording.edit_words import described
 
 _CHECK = (
     "Compare the kernels of prefill and decoding: such a setting often reaches only one of both. "

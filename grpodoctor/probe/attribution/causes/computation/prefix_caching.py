@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.drawn_again import agrees_without
+from grpodoctor.probe.attribution.columns.drawn_again import agrees_without
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant

@@ -9,19 +9,19 @@ import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.causes.computation.pair_result import result_of
-from grpodoctor.probe.attribution.computed_causes import cause_of
-from grpodoctor.probe.attribution.edit_words import described
+from grpodoctor.probe.attribution.columns.token_biases import deviating_tokens, missing_tokens
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of
 from grpodoctor.probe.attribution.edits import EditFamily
 from grpodoctor.probe.attribution.engine_files import read_config
 from grpodoctor.probe.attribution.engine_variants import model_path as path_of
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.naming import ALSO_FITS
 from grpodoctor.probe.attribution.search.edit_search import Candidate
 from grpodoctor.probe.attribution.search.selection import agreement
 from grpodoctor.probe.attribution.search.site_search import SiteSearch
-from grpodoctor.probe.attribution.token_biases import deviating_tokens, missing_tokens
 from grpodoctor.probe.attribution.tokens import significant
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.attribution.wording.edit_words import described
+from grpodoctor.probe.attribution.wording.naming import ALSO_FITS
 from grpodoctor.probe.severity import EXACT
 from grpodoctor.support.numbers import rounded_down
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
-from grpodoctor.probe.attribution.column_changes import Recognized
+from grpodoctor.probe.attribution.columns.column_changes import Recognized
+from grpodoctor.probe.attribution.columns.transforms import applied, recognized
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
-from grpodoctor.probe.attribution.transforms import applied, recognized
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.severity import EXACT
 

@@ -21,8 +21,8 @@ from grpodoctor.probe.attribution.causes.sampling.truncation import (
     guessed,
     one_sided,
 )
-from grpodoctor.probe.attribution.computed_causes import cause_of
-from grpodoctor.probe.attribution.edit_words import described
+from grpodoctor.probe.attribution.columns.token_biases import deviating_tokens, missing_tokens
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of
 from grpodoctor.probe.attribution.edits import Edit, EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_gaps import regression
@@ -30,9 +30,9 @@ from grpodoctor.probe.attribution.search.edit_search import SAMPLING, EditSearch
 from grpodoctor.probe.attribution.search.edit_trials import refined_numbers
 from grpodoctor.probe.attribution.search.own_scores import differ, own_scores
 from grpodoctor.probe.attribution.search.unknown_rest import CHANCE, Part, part_of
-from grpodoctor.probe.attribution.token_biases import deviating_tokens, missing_tokens
 from grpodoctor.probe.attribution.tokens import Floats, falls, significant
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.attribution.wording.edit_words import described
 from grpodoctor.probe.contract import Processing
 
 _MOST_LEFT = 0.4

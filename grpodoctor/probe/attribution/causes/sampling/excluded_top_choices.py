@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import Floats, Integers, Tokens
-from grpodoctor.probe.attribution.top_choices import (
+from grpodoctor.probe.attribution.columns.top_choices import (
     MOST_EXCLUDED,
     Exclusion,
     above_threshold,
     first_choices,
     thresholds,
 )
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.tokens import Floats, Integers, Tokens
 from grpodoctor.probe.attribution.variant import ColumnMap, Variant
 
 _FEWEST = 20

@@ -26,18 +26,18 @@ from grpodoctor.probe.attribution.causes.tokens.eos_handling import (
     ends_are_dropped,
     without_dropped_ends,
 )
-from grpodoctor.probe.attribution.computed_causes import cause_of
-from grpodoctor.probe.attribution.edit_words import described
-from grpodoctor.probe.attribution.edits import Edit, EditFamily, Edits
-from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.edit_trials import refined_numbers
-from grpodoctor.probe.attribution.token_biases import (
+from grpodoctor.probe.attribution.columns.token_biases import (
     biased_tokens,
     choice_nats,
     token_biases,
 )
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of
+from grpodoctor.probe.attribution.edits import Edit, EditFamily, Edits
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.edit_trials import refined_numbers
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.attribution.wording.edit_words import described
 from grpodoctor.probe.contract import Processing
 
 PROCESSORS = (

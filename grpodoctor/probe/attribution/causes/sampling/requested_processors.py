@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
-from grpodoctor.probe.attribution.computed_causes import cause_of
-from grpodoctor.probe.attribution.edit_words import described
+from grpodoctor.probe.attribution.edit_causes.computed_causes import cause_of
 from grpodoctor.probe.attribution.edits import Edits
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.reference import altering
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.attribution.wording.edit_words import described
 from grpodoctor.probe.engines.jobs import requested_edits
 
 SEVERAL = Identity(

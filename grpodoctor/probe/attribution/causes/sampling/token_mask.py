@@ -6,7 +6,7 @@ import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.sampling.truncation import one_sided
-from grpodoctor.probe.attribution.drawn_again import agrees_without
+from grpodoctor.probe.attribution.columns.drawn_again import agrees_without
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Floats, Tokens
 from grpodoctor.probe.attribution.variant import Variant

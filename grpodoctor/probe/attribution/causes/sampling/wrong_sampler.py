@@ -9,8 +9,8 @@ import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.tokens.eos_handling import without_dropped_ends
+from grpodoctor.probe.attribution.columns.token_biases import choice_nats, token_biases
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.token_biases import choice_nats, token_biases
 from grpodoctor.probe.attribution.tokens import Floats, Tokens
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.contract import Processing

@@ -7,6 +7,12 @@ from itertools import product
 from pathlib import Path
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.edit_causes.update_causes import (
+    ARRIVED,
+    coarse_update_in_words,
+    identity_of_update,
+    partial_update_in_words,
+)
 from grpodoctor.probe.attribution.edits import (
     UPDATE_FORMAT,
     UPDATE_PART,
@@ -19,12 +25,6 @@ from grpodoctor.probe.attribution.search.checkpoint_edits import (
 )
 from grpodoctor.probe.attribution.search.edit_search import Candidate
 from grpodoctor.probe.attribution.search.edit_trials import rounded_to
-from grpodoctor.probe.attribution.update_causes import (
-    ARRIVED,
-    coarse_update_in_words,
-    identity_of_update,
-    partial_update_in_words,
-)
 from grpodoctor.probe.attribution.variant import Variant
 
 _SHARES = (0.05, 0.2, 0.4, 0.6, 0.8, 0.95)

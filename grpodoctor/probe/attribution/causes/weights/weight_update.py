@@ -11,6 +11,12 @@ from pathlib import Path
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.weights.partial_update import SPARSE
+from grpodoctor.probe.attribution.edit_causes.update_causes import (
+    PARTS,
+    UPDATE,
+    identity_of_update,
+    moved_in_words,
+)
 from grpodoctor.probe.attribution.edits import (
     UPDATE_MOVED,
     UPDATE_SCALE,
@@ -25,12 +31,6 @@ from grpodoctor.probe.attribution.search.edit_search import Candidate
 from grpodoctor.probe.attribution.search.random_part import is_random_part
 from grpodoctor.probe.attribution.tensors import (
     layer_of,
-)
-from grpodoctor.probe.attribution.update_causes import (
-    PARTS,
-    UPDATE,
-    identity_of_update,
-    moved_in_words,
 )
 from grpodoctor.probe.attribution.variant import Variant
 

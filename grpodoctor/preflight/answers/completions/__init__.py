@@ -1,0 +1,1 @@
+"""Completions built from answers, and the relations that their rewards must have."""

@@ -1,0 +1,1 @@
+"""Forms of an answer that the prompts or the reward function ask for."""

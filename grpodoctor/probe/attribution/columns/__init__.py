@@ -1,0 +1,1 @@
+"""Changes of a column of log-probabilities, and of the tokens that it covers."""

@@ -1,0 +1,1 @@
+"""What-if edits, and the causes that they stand for."""

@@ -1,0 +1,1 @@
+"""What the groups of a batch have in common."""

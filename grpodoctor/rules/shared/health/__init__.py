@@ -1,0 +1,1 @@
+"""Whether a run improves, and the measures that this is read from."""

@@ -1,0 +1,1 @@
+"""Whether the outcome rose, stayed or fell, and with which policy."""

@@ -1,0 +1,1 @@
+"""What the parts of a reward pay for, and how they move."""

@@ -1,0 +1,1 @@
+"""Shapes of a metric over a run: trends, falls, jumps, spikes and stages."""

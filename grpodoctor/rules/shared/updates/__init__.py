@@ -1,0 +1,1 @@
+"""What single updates of a policy clip and change."""
