@@ -100,9 +100,10 @@ controller-test: venv  ## print how often the doctor keeps treatments with and w
 planted: venv  ## train runs with planted causes, print whether check names them; an hour
 	$(BIN)/python tests/benchmarks/planted_causes.py
 
-fuzz: venv  ## feed 100,000 damaged files and 1,000 odd command lines to every reader and command
+fuzz: venv  ## feed damaged files, odd command lines and partial logs to every reader, command and rule
 	$(BIN)/python -m tests.fuzz --inputs 100000
 	$(BIN)/python -m tests.fuzz.command_lines --count 1000
+	$(BIN)/python -m tests.fuzz.metric_subsets --count 1000
 
 planted-runs: venv  ## simulate runs with planted causes in every log format, print whether check names them
 	$(BIN)/python -m tests.benchmarks.planted_runs --seed $(SEED)

@@ -281,7 +281,8 @@ class Engine:
         if known is not None:
             self._defects[rule.code] = replace(known, count=known.count + 1)
             return
-        message = " ".join(clean_text(f"{type(error).__name__}: {error}")[:_LONGEST_ERROR].split())
+        text = f"{type(error).__name__}: {error}".removesuffix(": ")
+        message = " ".join(clean_text(text)[:_LONGEST_ERROR].split())
         self._defects[rule.code] = Defect(rule.code, self.chart.step, message)
 
     def _add_sighting(self, state: RuleState, sighting: Sighting) -> Iterator[Change]:

@@ -111,10 +111,12 @@ class EnvironmentTokensInLoss(Rule):
 
     def _padding_counts(self, chart: Chart) -> Sighting | None:
         """Batches whose responses are all as long as the longest one, with different rewards."""
-        shortest = chart.series(_SHORTEST)
-        if len(shortest) < self.min_equal or shortest.last != chart.series(_LONGEST).last:
+        shortest, every_longest = chart.series(_SHORTEST), chart.series(_LONGEST)
+        if min(len(shortest), len(every_longest)) < self.min_equal:
+            return None
+        if shortest.last != every_longest.last:
             return None  # the usual case
-        longest = chart.series(_LONGEST).tail(self.min_equal)
+        longest = every_longest.tail(self.min_equal)
         if shortest.tail(self.min_equal) != longest or len(set(longest)) < self.other_lengths:
             return None
         name = zero_variance_metric(chart)

@@ -93,6 +93,8 @@ class IncorrectResponsesGrowLonger(Rule):
         if len(gap) < self.min_readings:
             return None
         gap_now, length_now = gap.level(RECENT), length.level(RECENT)
+        if not length_now > 0:
+            return None
         share = gap_now / length_now
         # The lesser of the two: a gap that closes from below is no fault, however much it grew.
         growth = min(share, share - gap_start.level / length_start.level)

@@ -416,7 +416,8 @@ def _first_step(series: Series) -> int:
 def _first_step_above(series: Series, threshold: float) -> int:
     """First step since which most readings reach a threshold; the step of the first that does."""
     since = first_step_where(series, partial(operator.le, threshold))
-    return next(step for step, value in series if step >= since and value >= threshold)
+    later = (step for step, value in series if step >= since and value >= threshold)
+    return next(later, int(since))
 
 
 def _first_gap(chart: Chart) -> int:

@@ -129,5 +129,5 @@ class MismatchJumpAfterSync(Rule):
             readings = dict(chart.series(name))
             before, after = readings.get(jump.previous_step), readings.get(jump.step)
             if before and after:
-                return jump.after / jump.before < self.factor * after / before
+                return jump.after * before < self.factor * after * jump.before
         return False

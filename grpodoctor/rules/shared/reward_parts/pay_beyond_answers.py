@@ -151,13 +151,20 @@ def _length_was_learned(chart: Chart, found: BeyondAnswers) -> bool:
 
 
 def _lasts(same: list[float], other: list[float]) -> bool:
-    halves = [slice(None, len(same) // 2), slice(len(same) // 2, None)]
-    levels = [max(statistics.fmean(other[half]), 1e-12) for half in halves]
-    before, after = (
-        statistics.fmean(same[half]) / level for half, level in zip(halves, levels, strict=True)
-    )
-    errors = (_error(same[half]) / level for half, level in zip(halves, levels, strict=True))
+    """Whether the share of the second half is not far below that of the first.
+
+    Each metric is halved by itself: batches without two equal answers lack one of the two.
+    """
+    levels = [max(statistics.fmean(half), 1e-12) for half in _halves(other)]
+    halves = list(zip(_halves(same), levels, strict=True))
+    before, after = (statistics.fmean(half) / level for half, level in halves)
+    errors = (_error(half) / level for half, level in halves)
     return after >= max(_LASTING * before, before - _FALLING * math.hypot(*errors))
+
+
+def _halves(values: list[float]) -> tuple[list[float], list[float]]:
+    middle = len(values) // 2
+    return values[:middle], values[middle:]
 
 
 def _finite(series: Series) -> list[float]:
