@@ -104,6 +104,7 @@ fuzz: venv  ## feed damaged files, odd command lines and partial logs to every r
 	$(BIN)/python -m tests.fuzz --inputs 100000
 	$(BIN)/python -m tests.fuzz.command_lines --count 1000
 	$(BIN)/python -m tests.fuzz.metric_subsets --count 1000
+	$(BIN)/python -m tests.fuzz.odd_tables --count 1000
 
 planted-runs: venv  ## simulate runs with planted causes in every log format, print whether check names them
 	$(BIN)/python -m tests.benchmarks.planted_runs --seed $(SEED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -119,6 +120,16 @@ def _results_of_config(
     )
 
 
+def _defect(check: Check, error: Exception) -> UnfinishedCheck:
+    """A check that raised: a fault of the check, not of the user's input."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    text = f"{type(error).__name__}: {str(error)[:200]}".removesuffix(": ")
+    place = f"{Path(last.filename).name}:{last.lineno}"
+    return UnfinishedCheck(
+        check.code, check.name, f"a defect in grpodoctor, {text} ({place})", "please report it"
+    )
+
+
 class _Collector:
     """Collects results while checks run."""
 
@@ -134,6 +145,11 @@ class _Collector:
             result = check.examine(context)
         except GrpodoctorError as error:
             self._failed(check.code, check.name, error)
+            return
+        except (MemoryError, OSError):
+            raise  # a fault of the machine, which ends the other checks as well
+        except Exception as error:  # noqa: BLE001 - a defect of one check must not end the others
+            self.failed.append(_defect(check, error))
             return
         if isinstance(result, SkippedCheck):
             self.skipped.append(

@@ -11,6 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from grpodoctor.preflight.checks.data.duplicate_prompts import DuplicatePrompts
 from tests.cli.in_process import run
 from tests.probe.attribution.in_process import transformers_in_process
 from tests.probes.models import texts, variant
@@ -208,6 +209,23 @@ def test_a_failed_engine_does_not_stop_the_other_checks(place: Path) -> None:
     report = orjson.loads((place / "failed.json").read_bytes())
     assert {"LEN101", ""} <= {each["code"] for each in report["failed"]}
     assert "DAT101" not in {each["code"] for each in report["failed"]}
+    assert report["passed"]
+
+
+def test_a_check_that_raises_does_not_stop_the_other_checks(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def examine(_: object, __: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(DuplicatePrompts, "examine", examine)
+    done = _run(place, "--prompts", "prompts.jsonl", "--output", "defect.json")
+    assert done.returncode == 2
+    report = orjson.loads((place / "defect.json").read_bytes())
+    (failed,) = report["failed"]
+    assert failed["code"] == "DAT107"
+    text = "a defect in grpodoctor, ZeroDivisionError: division by zero (test_run.py:"
+    assert failed["why"].startswith(text)
     assert report["passed"]
 
 

@@ -19,8 +19,10 @@ import orjson
 
 from grpodoctor.errors import DataError
 from grpodoctor.probe.inputs.dataset_folders import data_files
+from grpodoctor.probe.inputs.json_tables import rows_of_object
 from grpodoctor.support.files.regular_files import open_regular
 from grpodoctor.support.files.streams import descriptor_of
+from grpodoctor.support.json_text import loads
 
 SUFFIXES = ".txt, .csv, .tsv, .jsonl, .json, .parquet and .arrow"
 
@@ -119,13 +121,13 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _parsed(line: bytes) -> Any:
     try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        return DamagedRow(f"not JSON: {error}")
+        return loads(line)
+    except ValueError as error:
+        return DamagedRow(str(error))
 
 
 def _json(path: Path) -> Iterator[tuple[str, Any]]:
-    """A list, or one object per line, as many .json files hold."""
+    """A list, one object that holds the rows, or one object per line, as many files hold."""
     with _open(path) as file:
         content = file.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
@@ -138,16 +140,42 @@ def _json(path: Path) -> Iterator[tuple[str, Any]]:
     if content.lstrip()[:1] == b"[":
         yield from _json_list(content, path)
         return
+    if (rows := _json_object(content, path)) is not None:
+        yield from rows
+        return
     for number, line in enumerate(content.splitlines(), start=1):
         if line.strip():
             yield f"line {number}", _parsed(line)
 
 
+def _json_object(content: bytes, path: Path) -> Iterator[tuple[str, Any]] | None:
+    """The rows in an object that is the whole file; None if the file has one object per line."""
+    first = content.lstrip().partition(b"\n")[0]
+    try:
+        loads(first)
+    except ValueError:
+        pass  # the object continues on the next lines
+    else:
+        if first.strip() != content.strip():
+            return None
+    try:
+        data = loads(content)
+    except ValueError:
+        return None
+    try:
+        rows = rows_of_object(data) if isinstance(data, dict) else None
+    except ValueError as error:
+        raise DataError(
+            str(error), where=str(path), remedy="write the rows to train on to a file of their own"
+        ) from None
+    return iter([("line 1", data)]) if rows is None else rows
+
+
 def _json_list(content: bytes, path: Path) -> Iterator[tuple[str, Any]]:
     try:
-        entries = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise DataError(f"not JSON: {error}", where=str(path), remedy="check the file") from None
+        entries = loads(content)
+    except ValueError as error:
+        raise DataError(str(error), where=str(path), remedy="check the file") from None
     for number, entry in enumerate(entries, start=1):
         yield f"entry {number}", entry
 

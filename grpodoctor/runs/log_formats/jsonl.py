@@ -8,9 +8,10 @@ from typing import Any
 
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder, lists_settings, loads
+from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder, lists_settings
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.files.growing_files import Chunk, Tail
+from grpodoctor.support.json_text import loads
 
 
 class JsonLines:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.decoding.json_rows import loads
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.trainer_state import TrainerState
 from grpodoctor.support.files.growing_files import Chunk
+from grpodoctor.support.json_text import loads
 
 KAGGLE = "kaggle"
 """Name of the format."""

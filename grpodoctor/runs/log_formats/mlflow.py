@@ -11,10 +11,10 @@ from typing import Any
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.decoding.json_rows import loads
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.files.growing_files import Chunk, Tail
 from grpodoctor.support.files.regular_files import files_below, open_regular
+from grpodoctor.support.json_text import loads
 
 _METRICS, _PARAMETERS, _META = "metrics", "params", "meta.yaml"
 _LINE = re.compile(rb"(\d{10,16}) (\S{1,40})(?: (-?\d{1,15}))?(?: \S.*)?\s*")

@@ -9,10 +9,11 @@ from typing import Any
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder, loads
+from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.trainer_state import TrainerState
 from grpodoctor.support.files.growing_files import Chunk, Damage
+from grpodoctor.support.json_text import loads
 
 NOTEBOOK = "notebook"
 """Name of the format."""

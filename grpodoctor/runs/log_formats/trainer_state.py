@@ -10,10 +10,11 @@ from typing import Any
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder, loads
+from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.files.growing_files import Chunk, Damage
 from grpodoctor.support.files.regular_files import open_regular
+from grpodoctor.support.json_text import loads
 
 _MAX_BYTES = 64 * 1024 * 1024
 """Largest history that is read: about a hundred thousand steps."""

@@ -8,11 +8,11 @@ from pathlib import Path
 from grpodoctor.errors import NoLogError, RunError, name_some
 from grpodoctor.frameworks.rollout_formats.registry import dump_format_of
 from grpodoctor.runs.log_formats.csv import lists_runs
-from grpodoctor.runs.log_formats.decoding.json_rows import loads
 from grpodoctor.runs.reading.tracker_exports import tracker_error
 from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.support.files.packed_files import is_packed
 from grpodoctor.support.files.regular_files import MOST_ENTRIES, files_below, kind_of, open_regular
+from grpodoctor.support.json_text import loads
 from grpodoctor.support.safe_text import plain
 
 _HEAD = 4096

@@ -202,7 +202,7 @@ def read_problems(path: Path, *, keep_columns: bool = False) -> list[Problem]:
 
 
 def _read_lines(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
-    import orjson
+    from grpodoctor.support.json_text import loads
 
     try:
         lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
@@ -212,9 +212,9 @@ def _read_lines(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
         if not line.strip():
             continue
         try:
-            row = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise DataError(f"not JSON: {error}", where=f"{path}, line {number}") from None
+            row = loads(line)
+        except ValueError as error:
+            raise DataError(str(error), where=f"{path}, line {number}") from None
         if not isinstance(row, dict):
             raise DataError("not a JSON object", where=f"{path}, line {number}")
         yield f"line {number}", row

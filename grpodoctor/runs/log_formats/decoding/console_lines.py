@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from grpodoctor.runs.log_formats.base import PART_OF_STEP
-from grpodoctor.runs.log_formats.decoding.json_rows import loads
 from grpodoctor.runs.log_formats.decoding.printed_numbers import (
     NUMBER,
     ParsedLine,
@@ -20,6 +19,7 @@ from grpodoctor.runs.log_formats.decoding.printed_numbers import (
     to_number,
 )
 from grpodoctor.runs.log_formats.decoding.reward_lists import group_numbers
+from grpodoctor.support.json_text import loads
 from grpodoctor.support.numbers import parse_number
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")

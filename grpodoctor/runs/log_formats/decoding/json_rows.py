@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ast
-import codecs
-import json
 import math
 import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import orjson
-
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
 from grpodoctor.runs.log_formats.base import EVALUATION, PART_OF_STEP, LogRow
 from grpodoctor.runs.log_formats.decoding.reward_lists import REWARD_LISTS, group_numbers
+from grpodoctor.support.json_text import loads
 from grpodoctor.support.numbers import parse_number
 
 _CONTAINERS = frozenset({"data", "metrics", "logs", "log", "stats", "scalars", "values"})
@@ -89,24 +86,6 @@ EPISODE = "episode"
 """The step if no other key is. It is a number of the row as well."""
 EPISODE_LENGTH = "steps"
 """A key of the step that is as often the length of an episode."""
-
-
-def loads(text: bytes) -> Any:
-    """Parse JSON, including `NaN` and `Infinity`, which Python writes although JSON lacks them.
-
-    Raises:
-        ValueError: if it is not JSON.
-    """
-    text = text.removeprefix(codecs.BOM_UTF8)
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        if b"NaN" not in text and b"Infinity" not in text:
-            raise ValueError(f"not JSON: {error}") from None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {error}") from None
 
 
 class _Layout(NamedTuple):
