@@ -342,6 +342,23 @@ def test_another_highest_reward_of_every_batch_is_named() -> None:
     assert run(bounds, without=without).findings("REW016") == []
 
 
+@pytest.mark.parametrize(("jump", "is_named"), [(0.15, False), (0.6, True)])
+def test_a_reward_that_moves_with_its_accuracy_is_named_only_if_it_moves_further(
+    jump: float, is_named: bool
+) -> None:
+    """Rewards from -2 to 1: the mean moves three times as far as the accuracy, by .15 here."""
+    accuracy = noisy(lambda step: 0.65 if step < 30 else 0.70, 0.01, 4)
+
+    def reward(step: int) -> float:
+        value = accuracy(step)
+        assert isinstance(value, float)
+        return 3 * value - 2 + (jump - 0.15 if step >= 30 else 0.0)
+
+    curves: dict[str, Curve] = {"accuracy/train": accuracy, "reward/mean": reward}
+    found = run(curves, without=(SPREAD, "reward/std")).findings("REW016")
+    assert bool(found) == is_named
+
+
 def test_a_mean_beyond_the_rewards_of_before_is_named_without_other_metrics() -> None:
     without = (SPREAD, "reward/std", "accuracy/train")
     means: dict[str, Curve] = {

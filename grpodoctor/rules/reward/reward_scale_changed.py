@@ -46,6 +46,8 @@ _SURE_FAILURES = 12.0
 _NEAREST = 3
 """Readings on each side of a step that show whether it is one."""
 
+_CORRELATED = 0.8
+"""Correlation of ten readings that chance reaches with a probability of .003, one-sided."""
 _EVALUATED = 25
 """Readings within which two held-out evaluations must follow a step."""
 _BELOW = "while evaluations stay"
@@ -292,6 +294,8 @@ class RewardScaleChanged(Rule):
         usual = abs(statistics.fmean(outcomes[0]))
         if not usual > 0 or followed > max(2 * noise, 0.1 * usual):
             return None
+        if _reward_for(outcomes[0], means[0], moved) >= abs(after - before) / 2:
+            return None
         return self._sighting(chart, before, after, name)
 
     def _frozen(self, chart: Chart, name: str, means: _Windows) -> Sighting | None:
@@ -386,6 +390,19 @@ def _reason(name: str) -> str:
     if name in _MEANS:
         return "above 1"
     return "as the spread did" if name in _SPREADS else "unlike the outcome"
+
+
+def _reward_for(outcomes: Sequence[float], rewards: Sequence[float], moved: float) -> float:
+    """The size of a change of the reward that belongs to a change of the outcome.
+
+    A reward from -2 to 1 moves three times as far as the accuracy that it pays for, as the readings
+    before the step show. It is 0 if the two were hardly correlated.
+    """
+    if min(statistics.pstdev(outcomes), statistics.pstdev(rewards)) <= 0:
+        return 0.0
+    if statistics.correlation(outcomes, rewards) < _CORRELATED:
+        return 0.0
+    return abs(statistics.linear_regression(outcomes, rewards).slope * moved)
 
 
 def _factor(before: Sequence[float], after: Sequence[float]) -> float | None:
