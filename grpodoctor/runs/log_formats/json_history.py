@@ -15,6 +15,7 @@ import orjson
 
 from grpodoctor.frameworks.registry import generic_framework
 from grpodoctor.frameworks.row_keys import is_evaluation
+from grpodoctor.runs.log_formats.decoding.indexed_objects import without_indices
 from grpodoctor.runs.log_formats.decoding.nameless_files import has_json_lines
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.trainer_state import TrainerState
@@ -94,6 +95,7 @@ class JsonHistory(TrainerState):
     @staticmethod
     def history_of(data: object) -> list[object] | None:
         """Return the entries, one per step; None if there is no history."""
+        data = without_indices(data)
         several = _several_runs(data)
         if several is not None:
             return several

@@ -37,12 +37,27 @@ def rows_of(data: Any, directory: Path) -> list[LogRow]:
         {key: [row[key] for row in ROWS] for key in ROWS[0]},
         {key.replace("step", "steps"): [row[key] for row in ROWS] for key in ROWS[0]},
         {"log_history": ROWS},
+        {key: {str(row): ROWS[row][key] for row in range(3)} for key in ROWS[0]},
+        {"seed": 1, "history": {str(row["step"]): row for row in ROWS}},
+        {str(step): {"reward_mean": step / 10} for step in (2, 0, 1)},
         {"final": {"reward": 0.2}, "curves": {key: [row[key] for row in ROWS] for key in ROWS[0]}},
     ],
 )
 def test_a_history_in_the_usual_shapes(data: Any, tmp_path: Path) -> None:
     rows = rows_of(data, tmp_path)
     assert [(row.step, row.values["reward_mean"]) for row in rows] == [(0, 0), (1, 0.1), (2, 0.2)]
+
+
+def test_responses_by_their_number_are_no_steps(tmp_path: Path) -> None:
+    responses = {str(at): {"response": "word " * 20, "reward": at / 10} for at in range(9)}
+    path = tmp_path / "responses.json"
+    path.write_text(json.dumps(responses))
+    assert JsonHistory.history_of(responses) is None
+
+
+def test_an_index_with_gaps_is_the_step(tmp_path: Path) -> None:
+    columns = {"reward_mean": {"0": 0.1, "10": 0.2, "20": 0.3}, "loss": {"0": 1, "10": 2, "20": 3}}
+    assert [row.step for row in rows_of(columns, tmp_path)] == [0, 10, 20]
 
 
 def test_the_curve_with_rewards_is_the_run_next_to_that_of_the_training_before_it(
