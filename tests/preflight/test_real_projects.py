@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from grpodoctor.preflight.answers.requested.requested_formats import requested_formats
 from grpodoctor.preflight.checks.reward.same_form import without_same_form
+from grpodoctor.preflight.inputs.columns import answer_of
 from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.preflight.texts.languages import is_rather, language_of
 from grpodoctor.preflight.texts.normal_form import words_of
@@ -375,3 +377,119 @@ def score(prompts, completions, answers):
 
 def test_variables_are_no_words_of_another_language() -> None:
     assert not is_rather("Let w, z, i and o be numbers. Find w + z + i + o.", "Polish", "English")
+
+
+_SCHEMA = '{"page": {"description": "The page to read.", "type": "int", "default": ""}}'
+_CALL = '{"name": "Tool name", "parameters": {"Parameter name": "Parameter content"}}'
+
+
+def _schema(at: int) -> str:
+    return _SCHEMA.replace("page", f"page_{at % 5}") if at % 8 else "{}"
+
+
+def _tool_prompt(name: str, parameters: str) -> str:
+    return (
+        f"You can use this tool:\nName: {name}\nDescription: It reads the news of a day.\n"
+        f"Parameters: {parameters}\n\nWrite calls like this:\n<tool_call>\n{_CALL}\n</tool_call>"
+    )
+
+
+def test_the_example_of_a_call_is_no_schema(tmp_path: Path) -> None:
+    rows: list[Row] = [
+        {
+            "question": f"{_tool_prompt(f'read_{at}', _SCHEMA)}\nRead page {at} of the news.",
+            "answer": json.dumps({"name": f"read_{at}", "parameters": {"page": at}}),
+        }
+        for at in range(40)
+    ]
+    assert not _examined(tmp_path / "example", "DAT124", rows).alarms
+    schema = json.dumps({"name": "read", "parameters": {"page": {"type": "integer"}}})
+    for at, row in enumerate(rows):
+        row["question"] = f"Tools: {schema}\nRead page {at} of the news."
+    assert "no tool" in _examined(tmp_path / "schema", "DAT124", rows).alarms[0]
+
+
+def test_a_tool_without_parameters_lacks_no_value(tmp_path: Path) -> None:
+    rows: list[Row] = [
+        {
+            "question": f"{_tool_prompt('read', _schema(at))}\nRead page {at}.",
+            "answer": str(at),
+        }
+        for at in range(40)
+    ]
+    assert not _examined(tmp_path / "tools", "DAT117", rows).alarms
+    for at in range(0, 40, 8):
+        rows[at]["question"] = f"{_tool_prompt('read', 'nan')}\nRead page {at}."
+    assert "without its value" in " ".join(_examined(tmp_path / "nan", "DAT117", rows).alarms)
+    for at in range(0, 40, 8):
+        rows[at]["question"] = f"{_tool_prompt('read', 'None')}\nRead page {at}."
+    assert "nothing, None" in " ".join(_examined(tmp_path / "none", "DAT117", rows).alarms)
+
+
+def test_a_translation_leaves_handles_and_addresses_as_they_are(tmp_path: Path) -> None:
+    rows: list[Row] = [
+        {"question": f"The bus of line {at} is late.", "answer": f"Der Bus der Linie {at} kommt."}
+        for at in range(60)
+    ]
+    for at in range(0, 60, 10):
+        text = f"@user{at} #train https://example.org/{at}/of/the/day"
+        rows[at] = {"question": text, "answer": text}
+    assert not _examined(tmp_path / "handles", "DAT111", rows).alarms
+    for at in range(0, 60, 10):
+        text = f"Der Bus der Linie {at} kommt heute etwas zu spät, und wir warten im Regen auf ihn."
+        rows[at] = {"question": text, "answer": text}
+    assert _examined(tmp_path / "copies", "DAT111", rows).alarms
+
+
+def test_sentences_in_japanese_have_digits_of_full_width(tmp_path: Path) -> None:
+    wide = str.maketrans("0123456789", "".join(chr(0xFF10 + digit) for digit in range(10)))
+    rows: list[Row] = [
+        {
+            "question": f"Translate: the bus number {at} is late today.",
+            "answer": f"{at}".translate(wide) + "番のバスは今日遅れています。",
+        }
+        for at in range(40)
+    ]
+    assert not _examined(tmp_path / "sentences", "DAT117", rows).alarms
+    for at, row in enumerate(rows):
+        row["answer"] = f"{at}".translate(wide)
+    assert "full-width" in _examined(tmp_path / "numbers", "DAT117", rows).alarms[0]
+
+
+def test_one_of_several_truth_values_is_no_answer() -> None:
+    assert answer_of({"solution": [True, False, True]}) is None
+    assert answer_of({"solution": [True]}) == "True"
+    assert answer_of({"solution": ["yes", "true"]}) == "yes"
+
+
+def test_the_answer_is_not_looked_for_in_the_tag_of_a_call(tmp_path: Path) -> None:
+    system = (
+        "To use a tool, write: <search>name(arguments)</search>\n"
+        "To give your final answer, write: <answer>your answer</answer>"
+    )
+    words = ("a train station", "the eastern part of town", "an old wooden table", "some red wine")
+    rows: list[Row] = [
+        {
+            "prompt": [{"role": "system", "content": system},
+                       {"role": "user", "content": f"What is in room {at} of the house?"}],
+            "answer": f"{words[at % 4]} with number {at}",
+        }
+        for at in range(40)
+    ]  # fmt: skip
+    reward = """
+import re
+def score(completions, answer, **kwargs):
+    def overlap(text, right):
+        found = re.findall("<answer>(.*?)</answer>", text, re.DOTALL)
+        said = (found[-1] if found else text).lower().split()
+        if not found and NEEDED:
+            said = text.splitlines()[0].split() if text else []
+        common = len(set(said) & set(right.lower().split()))
+        return 2 * common / (len(said) + len(right.split()) or 1)
+    return [overlap(c[0]["content"], a) for c, a in zip(completions, answer)]
+"""
+    sound = _examined(tmp_path / "sound", "REW104", rows, reward.replace("NEEDED", "True"))
+    assert not [each for each in sound.alarms if "behind a line" in each]
+    first = reward.replace("(.*?)</answer>", "(.*?)</none>").replace("NEEDED", "True")
+    faulty = _examined(tmp_path / "first", "REW104", rows, first)
+    assert [each for each in faulty.alarms if "behind a line" in each]

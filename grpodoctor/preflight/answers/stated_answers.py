@@ -50,6 +50,8 @@ _MIN_SHORT, _MOST_QUOTED = 20, 0.5
 """Short answers, and the share of them in their own prompts, that show spans of passages."""
 _MOST_NAME_WORDS = 3
 """Words of a name, which a translation leaves as it is."""
+_NO_WORD = re.compile(r"https?://\S+|www\.\S+|[@#]\w+|[^\w\s]+")
+"""An address, a handle, a tag or a sign."""
 _MIN_SOLUTION_WORDS = 8
 """A shorter solution may be a part of its question by chance."""
 
@@ -169,6 +171,8 @@ def rows_stating_answer(rows: Sequence[PromptRow]) -> tuple[list[bool], float]:
             instruction and words_of(row.prompt) == words_of(f"{instruction}\n{answers[index]}")
         ):
             continue  # there is no question besides: a translation leaves a name as it is
+        if row.prompt.strip() == answers[index].strip() and _has_no_words(row.prompt):
+            continue
         stating[index] = _row_states(row, row.answer or "", classes, is_quoted=quoted)
     chance = _share_by_chance([rows[index] for index in asked], classes)
     if sum(by_mark) < _MIN_MARKED * sum(bool(marked_option(row.prompt)) for row in rows):
@@ -176,6 +180,11 @@ def rows_stating_answer(rows: Sequence[PromptRow]) -> tuple[list[bool], float]:
     by_name = _named_in_files(rows, answers)
     found = [any(each) for each in zip(stating, labelled, by_mark, by_name, strict=True)]
     return found, chance * len(asked) / max(len(rows), 1)
+
+
+def _has_no_words(text: str) -> bool:
+    """Whether a text is addresses, handles or signs, which a translation leaves as they are."""
+    return all(_NO_WORD.fullmatch(word) for word in text.split())
 
 
 def _shared_instruction(prompts: Sequence[str]) -> str:

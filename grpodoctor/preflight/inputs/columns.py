@@ -84,6 +84,8 @@ def _is_filled(value: object) -> bool:
 
 
 def _answer_text(value: object) -> str | None:
+    if isinstance(value, list) and len(value) > 1 and all(isinstance(x, bool) for x in value):
+        return None  # one truth value for each part of the answer, and no alternatives
     if isinstance(value, list) and value:
         value = value[0]
     if isinstance(value, Mapping) and len(value) == 1:  # {"value": "42"}

@@ -67,8 +67,18 @@ def _describes_tool(entry: object) -> bool:
     function = entry.get("function", entry) if isinstance(entry, Mapping) else None
     return (
         isinstance(function, Mapping)
-        and any(isinstance(function.get(key), Mapping) for key in _SCHEMAS)
+        and any(_is_schema(function.get(key)) for key in _SCHEMAS)
         and "arguments" not in function
+    )
+
+
+def _is_schema(parameters: object) -> bool:
+    """Whether parameters are described; the values of an example call describe nothing."""
+    return isinstance(parameters, Mapping) and (
+        not parameters
+        or isinstance(parameters.get("properties"), Mapping)
+        or any(isinstance(value, Mapping) for value in parameters.values())
+        or parameters.get("type") == "object"
     )
 
 

@@ -40,6 +40,7 @@ _NO_VALUES = frozenset({"nan", "NaN", "null", "undefined", "<NA>", "NaT", "[obje
 """What programs write for a missing value."""
 _NO_TEXTS = frozenset({"None", "N/A", "[]", "{}"})
 """What they also write, and people in short fields, such as `Allergies: None`."""
+_EMPTY_OBJECTS = frozenset({"[]", "{}"})
 _MIN_TEXT = 30
 """Letters of a usual value in a field of text."""
 _OBJECT = re.compile(r"<[\w.]+ (?:object )?at 0x[0-9a-f]{6,}>|\[object Object\]")
@@ -51,6 +52,8 @@ _FROM_THE_RIGHT = frozenset({"R", "AL"})
 """Classes of the letters of Hebrew, Arabic and the like (Unicode Standard Annex 9)."""
 _WIDE = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]")
 """Digits and Latin letters of full width."""
+_EASTERN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+"""Kana, Chinese characters and Hangul."""
 
 
 class DamagedText(Check):
@@ -233,8 +236,13 @@ def _is_odd(row: PromptRow) -> bool:
     return bool(
         _INVISIBLE.search(answer)
         or (_DIRECTION.search(answer) and not _has_right_to_left(row))
-        or (_WIDE.search(answer) and not _WIDE.search(row.prompt))
+        or (_WIDE.search(answer) and not _WIDE.search(row.prompt) and not _is_eastern(answer))
     )
+
+
+def _is_eastern(text: str) -> bool:
+    """Whether most characters are of a script whose sentences contain full-width signs."""
+    return len(_EASTERN.findall(text)) > len(text) / 2
 
 
 def _is_code(text: str, at: int) -> bool:
@@ -275,8 +283,18 @@ def _without_value(rows: Sequence[PromptRow]) -> list[PromptRow]:
         others = values[label]
         is_text = bool(others) and median(map(len, others)) >= _MIN_TEXT
         if len(set(others)) > 1:
-            damaged += [row for row, value in found if is_text or value in _NO_VALUES]
+            damaged += [
+                row
+                for row, value in found
+                if value in _NO_VALUES
+                or (is_text and not (value in _EMPTY_OBJECTS and _are_objects(others)))
+            ]
     return list({id(row): row for row in (*objects, *damaged)}.values())
+
+
+def _are_objects(values: Sequence[str]) -> bool:
+    """Whether most values are written as JSON, where an empty object is a value."""
+    return sum(value.startswith(("{", "[")) for value in values) > len(values) / 2
 
 
 def _written_messages(context: PreflightContext) -> list[PromptRow]:

@@ -40,7 +40,6 @@ from grpodoctor.preflight.answers.constructed_answers import (
     WRONG,
     BadCompletion,
     bad_completions,
-    format_answer,
 )
 from grpodoctor.preflight.answers.kinds.accepted_answers import (
     above_chance,
@@ -67,23 +66,18 @@ from grpodoctor.preflight.checks.reward.paid_parts import paid_parts
 from grpodoctor.preflight.checks.reward.paid_silence import paid_silence
 from grpodoctor.preflight.checks.reward.same_form import without_same_form
 from grpodoctor.preflight.checks.reward.unanswered import free_findings
-from grpodoctor.preflight.checks.reward.unfair_puzzles import unfair_puzzles
+from grpodoctor.preflight.checks.reward.unfair_puzzles import paid_targets, unfair_puzzles
 from grpodoctor.preflight.checks.reward.unread_tests import unread_tests
 from grpodoctor.preflight.checks.reward.wrong_in_one_place import ignored_places
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
-from grpodoctor.preflight.texts.normal_form import number_of, words_of
+from grpodoctor.preflight.texts.normal_form import words_of
 from grpodoctor.rules.base import Severity
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _SHOWN = 3
 _MAX_CHARACTERS = 120
-_MOST = 0.9
-"""Share of puzzles whose target is paid: a rule of the reward, and no accident."""
-_EXPRESSION = re.compile(
-    r"\b(?:expression|equation|formula)\b|[+\-*/](?:[ ,]+[+\-*/]){2}", re.IGNORECASE
-)
 _ONE_ANSWER = "Use only the last answer, or none if there are several."
 _ADVICE = {
     WRONG: "Compare answers by value, and check the listed rows.",
@@ -263,7 +257,7 @@ class HackableReward(Check):
             thinks = knows_thoughts(context.reward, context.rows)
             places = ignored_places(context.reward, answers, thinks=thinks)
         return [
-            *_paid_targets(answers),
+            *paid_targets(answers),
             *unfair_puzzles(context.reward, answers),
             *unread_tests(context.reward, answers),
             *paid_silence(answers),
@@ -372,37 +366,6 @@ class HackableReward(Check):
             summary = f"{name}: earns {worth:.0%} of the correct answer's reward."
             details = (repr(rows[0].completions[kind].text[:_MAX_CHARACTERS]),)
             yield CheckFinding("warning", summary, (_ADVICE[name],), details, {"worth": worth})
-
-
-def _paid_targets(answers: ReferenceAnswers) -> Iterator[CheckFinding]:
-    """Puzzles that ask for an expression, and whose target earns the full reward alone."""
-    posed = [
-        at
-        for at, (row, answer) in enumerate(zip(answers.rows, answers.answers, strict=True))
-        if number_of(answer) is not None and _poses(row.prompt, answer)
-    ]
-    paid = [at for at in posed if not answers.missed[at]]
-    if len(paid) > _MOST * len(answers.rows):
-        form = format_answer(answers.answer_format, answers.answers[paid[0]])
-        yield CheckFinding(
-            "critical",
-            f"the target of the puzzle: earns the full reward in {len(paid)} of "
-            f"{len(answers.rows)} rows.",
-            ("Require an expression that uses the given numbers, each as often as it is given.",),
-            (f"{answers.rows[paid[0]].location}: {form!r:.120}",),
-            {"share": len(paid) / len(answers.rows)},
-        )
-
-
-def _poses(prompt: str, target: str) -> bool:
-    """Whether a prompt asks for an expression that makes a number."""
-    number = rf"(?<![\w.]){re.escape(target)}(?![\w]|\.\d)"
-    return bool(
-        _EXPRESSION.search(prompt)
-        and re.search(
-            rf"\b(?:make|reach|get|give|equal|equals|obtain)\b[^.\n]{{0,40}}{number}", prompt
-        )
-    )
 
 
 def _rewarded_rows(context: PreflightContext) -> list[_AnsweredRow]:

@@ -98,7 +98,10 @@ def lost_outside_tags(
     chosen = rows[:_MAX_ROWS]
     if len(chosen) < _MIN_ROWS or not tagged:
         return
-    form = min(tagged, key=len)
+    # Prompts of tasks with tools ask for several tags; the answer is in the rewarded one.
+    rewarded = _ANSWER_TAG.search(answers.answer_format)
+    in_it = [each for each in tagged if rewarded and rewarded[0] in each]
+    form = min(in_it or tagged, key=len)
     texts = [f"{NEUTRAL}\n{format_answer(form, answers.answers[at])}" for at in chosen]
     try:
         lost = answers.lost_parts(chosen, reward([answers.rows[at] for at in chosen], texts).total)

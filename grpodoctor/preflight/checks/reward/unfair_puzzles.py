@@ -17,11 +17,17 @@ from grpodoctor.preflight.answers.kinds.number_puzzles import (
 )
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
 from grpodoctor.preflight.results.check_results import CheckFinding
+from grpodoctor.preflight.texts.normal_form import number_of
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _MIN_ROWS = 5
 _MOST = 0.5
 """Share of the expressions of a kind that must earn the reward."""
+_MOST_PAID = 0.9
+"""Share of puzzles whose target is paid: a rule of the reward, and no accident."""
+_EXPRESSION = re.compile(
+    r"\b(?:expression|equation|formula)\b|[+\-*/](?:[ ,]+[+\-*/]){2}", re.IGNORECASE
+)
 _ONCE = re.compile(r"\b(?:once|one time|a single time)\b", re.IGNORECASE)
 _ALL = re.compile(
     r"\b(?:each|every|all)\b[^.\n]{0,40}\bnumbers?\b|"
@@ -78,3 +84,34 @@ def _forbids(prompt: str, kind: str) -> bool:
     if kind == TWICE:
         return bool(_ONCE.search(prompt))
     return kind == LEFT_OUT and bool(_ALL.search(prompt)) and not _SOME.search(prompt)
+
+
+def paid_targets(answers: ReferenceAnswers) -> Iterator[CheckFinding]:
+    """Puzzles that ask for an expression, and whose target earns the full reward alone."""
+    posed = [
+        at
+        for at, (row, answer) in enumerate(zip(answers.rows, answers.answers, strict=True))
+        if number_of(answer) is not None and _poses(row.prompt, answer)
+    ]
+    paid = [at for at in posed if not answers.missed[at]]
+    if len(paid) > _MOST_PAID * len(answers.rows):
+        form = format_answer(answers.answer_format, answers.answers[paid[0]])
+        yield CheckFinding(
+            "critical",
+            f"the target of the puzzle: earns the full reward in {len(paid)} of "
+            f"{len(answers.rows)} rows.",
+            ("Require an expression that uses the given numbers, each as often as it is given.",),
+            (f"{answers.rows[paid[0]].location}: {form!r:.120}",),
+            {"share": len(paid) / len(answers.rows)},
+        )
+
+
+def _poses(prompt: str, target: str) -> bool:
+    """Whether a prompt asks for an expression that makes a number."""
+    number = rf"(?<![\w.]){re.escape(target)}(?![\w]|\.\d)"
+    return bool(
+        _EXPRESSION.search(prompt)
+        and re.search(
+            rf"\b(?:make|reach|get|give|equal|equals|obtain)\b[^.\n]{{0,40}}{number}", prompt
+        )
+    )
