@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from hf.hooks import until_end
 from hf.loading import ROUTERS, Settings, load_model
 from hf.what_if.modules import replaced
+from hf.what_if.optimizer_state import LastUpdates, is_optimizer_state, last_updates
 from hf.what_if.partial_updates import coarse_update, partial_update
 from hf.what_if.rounding import rounded, saturated
 from hf.what_if.tensor_parts import with_parts
@@ -121,13 +123,19 @@ def changed_inputs(
 class OtherCheckpoints:
     """Models of other checkpoints, each loaded once.
 
+    In place of a directory, edits can name the file of an optimizer's state: its checkpoint is that
+    before the model's last update.
+
     Args:
         settings: how this program's model was loaded.
+        model: it, whose weights are those after the last update.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, model: nn.Module) -> None:
         self._settings = settings
+        self._model = model
         self._tensors: dict[str, Mapping[str, Tensor]] = {}
+        self._undone: dict[str, LastUpdates] = {}
 
     def edit(self) -> Callable[[nn.Module, Any], Any]:
         """The edit that takes tensors `{"from": directory, "only": regular expression}`.
@@ -159,8 +167,11 @@ class OtherCheckpoints:
             raise InapplicableError(f"there is no part {part!r}")
         of_part = re.compile(UPDATED[part])
         owned, older = owned_weights(model), self._of(folder)
+        known = self._undone.get(folder)
+        if known is not None and 1 - factor > known.steps:
+            raise InapplicableError(f"the optimizer has made {known.steps} updates only")
         scaled = {
-            path: older[path] + factor * (weight.detach() - older[path].to(weight))
+            path: _on_line(older[path], weight.detach(), factor)
             for path, _, _, weight in owned
             if path in older and older[path].shape == weight.shape and of_part.search(path)
             if weight.ndim > 1 or part != "projections"
@@ -202,6 +213,8 @@ class OtherCheckpoints:
         return own, {path: others[path].to(weight) for path, weight in own.items()}
 
     def _of(self, folder: str) -> Mapping[str, Tensor]:
+        if is_optimizer_state(folder):
+            return self._before_update(folder)
         if folder not in self._tensors:
             plain = Settings(
                 dtype=self._settings.dtype,
@@ -211,6 +224,24 @@ class OtherCheckpoints:
             loaded = load_model(folder, plain)
             self._tensors[folder] = {name: weight for name, _, _, weight in owned_weights(loaded)}
         return self._tensors[folder]
+
+    def _before_update(self, file: str) -> Mapping[str, Tensor]:
+        """The weights before the last update, in 32 bits: it may be smaller than their steps."""
+        if file not in self._undone:
+            self._undone[file] = last_updates(self._model, Path(file))
+        undone = self._undone[file].tensors
+        names = {id(weight): name for name, weight in self._model.named_parameters()}
+        return {
+            place: weight.detach().float() + undone[name]
+            for place, _, _, weight in owned_weights(self._model)
+            if (name := names.get(id(weight))) in undone
+        }
+
+
+def _on_line(older: Tensor, weight: Tensor, factor: float) -> Tensor:
+    """A weight on the line from its older value (factor 0) to its present one (factor 1)."""
+    wide = torch.promote_types(older.dtype, weight.dtype)
+    return older + factor * (weight.to(wide) - older.to(weight.device, wide))
 
 
 def _moved_updates(
