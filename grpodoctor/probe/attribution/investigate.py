@@ -125,6 +125,7 @@ class _Investigation(Explanation):
         final = (with_final_place(each, self.variant) for each in final)
         causes = tuple(sorted(final, key=rank))
         self.notes += notes_on_side(self.experiments.case, causes, self.variant)
+        self.notes += self.experiments.found.notes
         gap = self.first.gap if self.first else math.nan
         attribution = Attribution(
             causes=causes,

@@ -230,11 +230,15 @@ class OtherCheckpoints:
         if file not in self._undone:
             self._undone[file] = last_updates(self._model, Path(file))
         undone = self._undone[file].tensors
-        names = {id(weight): name for name, weight in self._model.named_parameters()}
+        changes = {
+            id(weight): undone[name]
+            for name, weight in self._model.named_parameters()
+            if name in undone
+        }
         return {
-            place: weight.detach().float() + undone[name]
+            place: weight.detach().float() + changes[id(weight)]
             for place, _, _, weight in owned_weights(self._model)
-            if (name := names.get(id(weight))) in undone
+            if id(weight) in changes
         }
 
 

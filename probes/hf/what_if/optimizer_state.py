@@ -101,8 +101,8 @@ def _undone(
         rate *= logged / largest
     first, second = (float(beta) for beta in settings["betas"])
     step = float(state["step"])
-    mean = state["exp_avg"].to(weight.device, torch.float32) / (1 - first**step)
-    square = state["exp_avg_sq"].to(weight.device, torch.float32) / (1 - second**step)
+    mean: Tensor = state["exp_avg"].to(weight.device, torch.float32) / (1 - first**step)
+    square: Tensor = state["exp_avg_sq"].to(weight.device, torch.float32) / (1 - second**step)
     update = mean / (square.sqrt() + float(settings["eps"]))
     if settings.get("maximize"):
         update = -update
@@ -170,16 +170,8 @@ def _is_adam(group: _Group) -> bool:
 def _loaded(path: Path, limit: int) -> Any:
     """The content of a file; no code in it is run."""
     try:
-        status = path.stat()
-        is_archive = stat.S_ISREG(status.st_mode) and zipfile.is_zipfile(path)
-        size = status.st_size
-        if is_archive:
-            with zipfile.ZipFile(path) as archive:
-                size = max(size, sum(entry.file_size for entry in archive.infolist()))
-        if not stat.S_ISREG(status.st_mode) or size > limit:
-            gigabytes = f"{size / 2**30:.1f} GiB"
-            what = f"{path.name} is no file, or too large for this model's state: {gigabytes}"
-            raise InapplicableError(what)
+        is_archive = path.is_file() and zipfile.is_zipfile(path)
+        _check_size(path, limit, is_archive=is_archive)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive or None)
@@ -191,6 +183,20 @@ def _loaded(path: Path, limit: int) -> Any:
     except _DAMAGE as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"[:120]
         raise InapplicableError(f"{path.name} cannot be read: {what}") from error
+
+
+def _check_size(path: Path, limit: int, *, is_archive: bool) -> None:
+    """Refuse what is no file, and a file that is larger, or unpacks to more, than a limit."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise InapplicableError(f"{path.name} is no file")
+    size = status.st_size
+    if is_archive:
+        with zipfile.ZipFile(path) as archive:
+            size = max(size, sum(entry.file_size for entry in archive.infolist()))
+    if size > limit:
+        gigabytes = f"{size / 2**30:.1f} GiB"
+        raise InapplicableError(f"{path.name} is too large for this model's state: {gigabytes}")
 
 
 _Match = tuple[str, nn.Parameter, Mapping[str, Any], _Group]

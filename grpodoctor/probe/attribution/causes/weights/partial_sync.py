@@ -7,6 +7,7 @@ from pathlib import Path
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, UPDATE_FORMAT, UPDATE_PART
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.found_weights import weights_in_words
 from grpodoctor.probe.attribution.search.tensor_labels import labels_of
 from grpodoctor.probe.attribution.search.tensor_search import TensorSearch
 from grpodoctor.probe.attribution.tensors import (
@@ -61,8 +62,8 @@ def _exchanged(experiments: Experiments, variant: Variant, folder: Path) -> Expe
     labels = labels_of(taken, every)
     return ExperimentResult(
         summary=(
-            f"with {tensors_in_words(labels)} of {folder.name} in the learner, k3 falls from "
-            f"{variant.gap:.2g} to {after.gap:.2g} nats per token"
+            f"with {tensors_in_words(labels)} of {weights_in_words(folder)} in the learner, "
+            f"k3 falls from {variant.gap:.2g} to {after.gap:.2g} nats per token"
         ),
         after=after,
         details=labels,

@@ -16,6 +16,7 @@ from grpodoctor.probe.attribution.edit_causes.update_causes import (
     UPDATE,
     identity_of_update,
     moved_in_words,
+    update_in_words,
 )
 from grpodoctor.probe.attribution.edits import (
     UPDATE_MOVED,
@@ -84,7 +85,7 @@ def _result(variant: Variant, candidate: Candidate, folder: Path) -> ExperimentR
         change = f"{PARTS[place.partition('|')[0]]}times {value:.4g}"
     return ExperimentResult(
         summary=(
-            f"with the update since {folder.name} {change} in the {side}, k3 falls from "
+            f"with {update_in_words(folder)} {change} in the {side}, k3 falls from "
             f"{variant.gap:.2g} to {candidate.after.gap:.2g} nats per token"
         ),
         after=candidate.after,

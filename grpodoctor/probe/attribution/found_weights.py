@@ -1,0 +1,55 @@
+"""Earlier weights that a training run left next to the learner, and which of them were compared."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+from grpodoctor.probe.attribution.case import Case
+from grpodoctor.probe.attribution.engine_variants import model_path
+from grpodoctor.probe.inputs.neighbor_checkpoints import OPTIMIZER_FILES, Neighbors, neighbors_of
+
+_OTHER_WEIGHTS = ("adapter", "perturb", "quantise", "sync", "weights")
+"""Options with which a learner's weights are not those of its files."""
+
+
+class FoundWeights:
+    """The earlier weights of a case that the user did not give.
+
+    Args:
+        case: the measured pair.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self.related: set[Path] = set()
+        """Weights that have something in common with the gap. Only these are searched in parts:
+        a search costs hundreds of passes, the comparison one."""
+        self.notes: dict[str, None] = {}
+        """What was compared, and what could not be read."""
+
+    @cached_property
+    def neighbors(self) -> Neighbors:
+        """The weights; none if both sides have equal tensors, or the learner's were changed."""
+        case = self._case
+        if case.differing == () or any(case.learner.options.get(key) for key in _OTHER_WEIGHTS):
+            return Neighbors()
+        found = neighbors_of(model_path(case.learner))
+        given = {path.resolve() for path in (case.stale, model_path(case.sampler)) if path}
+        checkpoints = tuple(path for path in found.checkpoints if path.resolve() not in given)
+        return Neighbors(checkpoints, found.optimizer)
+
+    @property
+    def compared(self) -> list[Path]:
+        """The weights that have something in common with the gap, the optimizer's first."""
+        return [path for path in self.neighbors.all if path in self.related]
+
+
+def is_optimizer(path: Path) -> bool:
+    """Whether weights are those before the last update, by an optimizer's state."""
+    return path.name in OPTIMIZER_FILES
+
+
+def weights_in_words(path: Path) -> str:
+    """Other weights in a sentence."""
+    return f"the weights before the last update ({path.name})" if is_optimizer(path) else path.name
