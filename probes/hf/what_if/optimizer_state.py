@@ -106,7 +106,8 @@ def _undone(
     update = mean / (square.sqrt() + float(settings["eps"]))
     if settings.get("maximize"):
         update = -update
-    return rate * (update + float(settings.get("weight_decay") or 0.0) * weight.float())
+    decay = rate * float(settings.get("weight_decay") or 0.0)  # of the weight before the update
+    return (rate * update + decay * weight.float()) / (1 - decay)
 
 
 def _rate(settings: Mapping[str, Any]) -> float:
@@ -157,6 +158,7 @@ def _is_adam(group: _Group) -> bool:
     first, second = (float(beta) for beta in settings["betas"])
     is_valid = 0 <= first < 1 and 0 <= second < 1 and math.isfinite(_rate(settings))
     is_plain = not settings.get("amsgrad") and float(settings["eps"]) >= 0
+    is_plain &= 0 <= _rate(settings) * float(settings.get("weight_decay") or 0.0) < 1
     return is_valid and is_plain and all(
         isinstance(each["exp_avg"], Tensor)
         and isinstance(each["exp_avg_sq"], Tensor)
