@@ -25,6 +25,9 @@ class FoundWeights:
         self.related: set[Path] = set()
         """Weights that have something in common with the gap. Only these are searched in parts:
         a search costs hundreds of passes, the comparison one."""
+        self.scaled: set[Path] = set()
+        """Weights towards which a factor of the difference closes the gap: an update with a factor,
+        not weights on the way, which are never quite on the line."""
         self.notes: dict[str, None] = {}
         """What was compared, and what could not be read."""
 

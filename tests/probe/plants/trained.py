@@ -38,12 +38,20 @@ class _OneGroup(_PolicyGradient):
         """AdamW with one group."""
         if self.optimizer is None:
             self.optimizer = torch.optim.AdamW(
-                (model or self.model).parameters(), lr=_RATE, weight_decay=0.01
+                (model or self.model).parameters(), lr=self.args.learning_rate, weight_decay=0.01
             )
         return self.optimizer
 
 
-def trained(root: Path, family: str, *, schedule: str = "constant", groups: str = "two") -> Path:
+def trained(
+    root: Path,
+    family: str,
+    *,
+    schedule: str = "constant",
+    groups: str = "two",
+    rate: float = _RATE,
+    seed: int = 7,
+) -> Path:
     """A run's folder with the checkpoints of the steps `KEPT`.
 
     Args:
@@ -51,14 +59,17 @@ def trained(root: Path, family: str, *, schedule: str = "constant", groups: str 
         family: a key of `FAMILIES`.
         schedule: of the learning rate, a name of transformers.
         groups: `two`, as the Trainer makes them, or `one`.
+        rate: the learning rate.
+        seed: of the texts and their order.
     """
-    folder = root / f"{family}-{schedule}-{groups}"
+    more = "" if (rate, seed) == (_RATE, 7) else f"-{rate:g}-{seed}"
+    folder = root / f"{family}-{schedule}-{groups}{more}"
     if (folder / f"checkpoint-{STEPS}" / "optimizer.pt").exists():
         return folder
     start = checkpoint(root / f"{family}-start", family)
-    set_seed(7)
+    set_seed(seed)
     model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
-    draw = torch.Generator().manual_seed(11)
+    draw = torch.Generator().manual_seed(seed + 4)
     ids = torch.randint(3, VOCABULARY, (_ROWS, _WIDTH), generator=draw)
     rewards = (ids % 5 == 0).float().mean(1)  # a reward that texts can have more or less of
     advantages = (rewards - rewards.mean()) / rewards.std()
@@ -68,7 +79,7 @@ def trained(root: Path, family: str, *, schedule: str = "constant", groups: str 
     ]
     arguments = TrainingArguments(
         output_dir=str(folder), max_steps=STEPS, save_steps=1, per_device_train_batch_size=8,
-        learning_rate=_RATE, lr_scheduler_type=schedule, weight_decay=0.01, report_to=[],
+        learning_rate=rate, lr_scheduler_type=schedule, weight_decay=0.01, report_to=[],
         remove_unused_columns=False, use_cpu=True, logging_steps=1, disable_tqdm=True,
     )  # fmt: skip
     kind = _OneGroup if groups == "one" else _PolicyGradient
