@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,55 @@ PAIRS = (
            earlier=20),
 )  # fmt: skip
 
+SMALL = {"rate": 3e-4, "seed": 21}
+"""A training with smaller updates on other texts."""
+
+
+def _later(pair: Pair) -> Pair:
+    return replace(pair, name=f"later {pair.name}", training=SMALL)
+
+
+LATER = tuple(
+    _later(pair)
+    for pair in (
+        _old("1 step, optimizer.pt", "gpt_neox", 1, layout="optimizer"),
+        _old("1 step, optimizer.pt", "mixtral", 1, layout="optimizer"),
+        _old("1 step, optimizer.pt, 16 bits", "gemma2", 1, layout="optimizer", options=HALF,
+             others=HALF),
+        _old("3 steps, optimizer.pt", "qwen3", 3, layout="optimizer"),
+        _old("3 steps, optimizer.pt", "phi", 3, layout="optimizer"),
+        _old("10 steps, optimizer.pt", "llama", 10, layout="optimizer"),
+        _old("20 steps, optimizer.pt", "qwen3_moe", 20, layout="optimizer"),
+        _old("20 steps, optimizer.pt", "mistral", 20, layout="optimizer"),
+        _old("10 steps, checkpoint of 20 steps ago", "gpt_neox", 10, layout="siblings",
+             earlier=20),
+        _old("20 steps, checkpoint-N next to it", "deepseek_v3", 20, layout="siblings",
+             earlier=20),
+        _old("MLPs 1 step, optimizer.pt", "phi", 1, layout="optimizer", only="mlp",
+             causes=PARTIAL),
+        _old("layer 1 1 step, optimizer.pt", "mistral", 1, layout="optimizer",
+             only=r"layers\.1\.", causes=PARTIAL),
+        _old("3 steps, nothing next to it", "gemma2", 3, causes=frozenset({"unknown"})),
+        _other("rope base", "mixtral", "rope-base", faults="rope_theta:500"),
+        _other("attention scale", "gpt_neox", "attention-scale", faults="attention_scale:1.05"),
+        _other("soft cap", "phi", "attention-soft-cap", faults="softcap:8"),
+        _other("temperature", "gemma2", "temperature", faults="hidden_temperature:1.03"),
+        _other("norm epsilon", "mistral", "norm-epsilon", faults="norm_eps:0.001", layout="both",
+               earlier=20),
+        _other("int4 weights", "qwen3", "quantisation", options={"quantise": "int4"}),
+        _other("fp8 weights", "deepseek_v3", "quantisation", options={"quantise": "fp8"},
+               layout="both", earlier=20),
+        _other("activation", "llama", "activation", faults="activation:gelu"),
+        _other("rope scaling", "qwen3_moe", "rope-scaling", faults="rope_linear:2",
+               layout="both", earlier=3),
+        _other("random noise on the weights", "llama", "unknown", options={"perturb": 0.005},
+               layout="both", earlier=10),
+        _other("dropout", "gemma2", "nondeterminism batch-variance", faults="dropout:0.02"),
+        _other("healthy, float32", "phi", ""),
+    )
+)  # fmt: skip
+"""Written after attribution was changed for the first pairs."""
+
 
 def _laid_out(pair: Pair, run: Path, folder: Path) -> Path:
     """The learner's folder with what the pair's layout has next to it."""
@@ -226,7 +275,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.output and given.output.exists():
         lines = map(json.loads, given.output.read_text("utf-8").splitlines())
         known = {f"{line['pair']} {line['family']}": line for line in lines}
-    chosen = [p for p in PAIRS if not given.words or any(w in p.name for w in given.words)]
+    pairs = (*PAIRS, *LATER)
+    chosen = [p for p in pairs if not given.words or any(w in p.name for w in given.words)]
     verdicts = []
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(os.environ.get("GRPODOCTOR_BENCH_LAB") or scratch)

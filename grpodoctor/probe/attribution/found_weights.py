@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from grpodoctor.probe.inputs.neighbor_checkpoints import OPTIMIZER_FILES, Neighb
 
 _OTHER_WEIGHTS = ("adapter", "perturb", "quantise", "sync", "weights")
 """Options with which a learner's weights are not those of its files."""
+
+_BETTER = 0.5
+"""Share of what a move of all weights leaves that a part of them may leave."""
 
 
 class FoundWeights:
@@ -25,6 +29,8 @@ class FoundWeights:
         self.related: set[Path] = set()
         """Weights that have something in common with the gap. Only these are searched in parts:
         a search costs hundreds of passes, the comparison one."""
+        self.lines: dict[Path, float] = {}
+        """The gap that the best move towards each of the related weights leaves."""
         self.scaled: set[Path] = set()
         """Weights towards which a factor of the difference closes the gap: an update with a factor,
         not weights on the way, which are never quite on the line."""
@@ -41,6 +47,14 @@ class FoundWeights:
         given = {path.resolve() for path in (case.stale, model_path(case.sampler)) if path}
         checkpoints = tuple(path for path in found.checkpoints if path.resolve() not in given)
         return Neighbors(checkpoints, found.optimizer)
+
+    def is_better(self, path: Path, gap: float) -> bool:
+        """Whether a part of weights leaves far less than the best move towards all of them.
+
+        The best of many parts imitates weights between two checkpoints better than one number does.
+        Weights that the user gave have no such number.
+        """
+        return gap < _BETTER * self.lines.get(path, math.inf)
 
     @property
     def compared(self) -> list[Path]:

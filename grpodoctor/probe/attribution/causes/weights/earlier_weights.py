@@ -74,6 +74,7 @@ def _fits(experiments: Experiments, variant: Variant) -> list[LineFit]:
         if fit is None:
             continue
         found.related.add(path)
+        found.lines[path] = fit.after.gap if fit.multiple > 0 else variant.gap
         if _is_scaled(variant, fit):
             found.scaled.add(path)
         fits.append(fit)

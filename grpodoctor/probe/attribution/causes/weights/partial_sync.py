@@ -59,6 +59,8 @@ def _exchanged(experiments: Experiments, variant: Variant, folder: Path) -> Expe
     if not taken or taken == names == every:  # all of them are stale weights
         return None
     after = experiments.vary(variant, edits=(*variant.setup.edits, search.edit(taken)))
+    if not experiments.found.is_better(folder, after.gap):
+        return None
     labels = labels_of(taken, every)
     return ExperimentResult(
         summary=(
