@@ -20,6 +20,8 @@ from hf.what_if.partial_updates import coarse_update, partial_update
 from hf.what_if.rounding import rounded, saturated
 from hf.what_if.tensor_parts import with_parts
 
+_MOST_LOADED = 3
+"""Other checkpoints in memory."""
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -121,7 +123,7 @@ def changed_inputs(
 
 
 class OtherCheckpoints:
-    """Models of other checkpoints, each loaded once.
+    """Models of other checkpoints; the last few stay loaded.
 
     In place of a directory, edits can name the file of an optimizer's state: its checkpoint is that
     before the model's last update.
@@ -171,10 +173,11 @@ class OtherCheckpoints:
         if known is not None and 1 - factor > known.steps:
             raise InapplicableError(f"the optimizer has made {known.steps} updates only")
         scaled = {
-            path: _on_line(older[path], weight.detach(), factor)
+            path: _on_line(before, weight.detach(), factor)
             for path, _, _, weight in owned
-            if path in older and older[path].shape == weight.shape and of_part.search(path)
+            if path in older and of_part.search(path)
             if weight.ndim > 1 or part != "projections"
+            if (before := older[path]).shape == weight.shape
         }
         return _taken(owned, scaled)
 
@@ -215,7 +218,9 @@ class OtherCheckpoints:
     def _of(self, folder: str) -> Mapping[str, Tensor]:
         if is_optimizer_state(folder):
             return self._before_update(folder)
-        if folder not in self._tensors:
+        if folder in self._tensors:  # the last one that is used is the last one that is dropped
+            self._tensors[folder] = self._tensors.pop(folder)
+        else:
             plain = Settings(
                 dtype=self._settings.dtype,
                 attention=self._settings.attention,
@@ -223,10 +228,12 @@ class OtherCheckpoints:
             )
             loaded = load_model(folder, plain)
             self._tensors[folder] = {name: weight for name, _, _, weight in owned_weights(loaded)}
+            if len(self._tensors) > _MOST_LOADED:
+                self._tensors.pop(next(iter(self._tensors)))
         return self._tensors[folder]
 
     def _before_update(self, file: str) -> Mapping[str, Tensor]:
-        """The weights before the last update, in 32 bits: it may be smaller than their steps."""
+        """The weights before the last update."""
         if file not in self._undone:
             self._undone[file] = last_updates(self._model, Path(file))
         undone = self._undone[file].tensors
@@ -235,17 +242,40 @@ class OtherCheckpoints:
             for name, weight in self._model.named_parameters()
             if name in undone
         }
-        return {
-            place: weight.detach().float() + changes[id(weight)]
-            for place, _, _, weight in owned_weights(self._model)
-            if id(weight) in changes
-        }
+        return _BeforeUpdate(
+            {
+                place: (weight, changes[id(weight)])
+                for place, _, _, weight in owned_weights(self._model)
+                if id(weight) in changes
+            }
+        )
+
+
+class _BeforeUpdate(Mapping[str, Tensor]):
+    """Weights before an update, in 32 bits: it may be smaller than their steps.
+
+    Each is computed when it is read, so that the model is not in memory once more.
+    """
+
+    def __init__(self, parts: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+        self._parts = parts
+
+    def __getitem__(self, place: str) -> Tensor:
+        weight, undone = self._parts[place]
+        return weight.detach().float() + undone.to(weight.device)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
 
 
 def _on_line(older: Tensor, weight: Tensor, factor: float) -> Tensor:
     """A weight on the line from its older value (factor 0) to its present one (factor 1)."""
     wide = torch.promote_types(older.dtype, weight.dtype)
-    return older + factor * (weight.to(wide) - older.to(weight.device, wide))
+    older = older.to(weight.device, wide)
+    return (older + factor * (weight.to(wide) - older)).to(weight.dtype)
 
 
 def _moved_updates(

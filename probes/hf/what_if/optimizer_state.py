@@ -65,7 +65,7 @@ class LastUpdates:
     """The last update of each parameter."""
 
     tensors: Mapping[str, Tensor]
-    """What to add to undo it, in 32 bits, by the parameter's name."""
+    """What to add to undo it, in 32 bits and in the CPU's memory, by the parameter's name."""
     steps: int
     """The updates that the optimizer has made."""
 
@@ -101,13 +101,13 @@ def _undone(
         rate *= logged / largest
     first, second = (float(beta) for beta in settings["betas"])
     step = float(state["step"])
-    mean: Tensor = state["exp_avg"].to(weight.device, torch.float32) / (1 - first**step)
-    square: Tensor = state["exp_avg_sq"].to(weight.device, torch.float32) / (1 - second**step)
+    mean: Tensor = state["exp_avg"].to("cpu", torch.float32) / (1 - first**step)
+    square: Tensor = state["exp_avg_sq"].to("cpu", torch.float32) / (1 - second**step)
     update = mean / (square.sqrt() + float(settings["eps"]))
     if settings.get("maximize"):
         update = -update
     decay = rate * float(settings.get("weight_decay") or 0.0)  # of the weight before the update
-    return (rate * update + decay * weight.float()) / (1 - decay)
+    return (rate * update + decay * weight.cpu().float()) / (1 - decay)
 
 
 def _rate(settings: Mapping[str, Any]) -> float:

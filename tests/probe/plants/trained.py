@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, Trainer, TrainingArguments, set_seed
+from transformers import (
+    AutoModelForCausalLM,
+    PrinterCallback,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
 
 from tests.probe.plants.families import VOCABULARY, checkpoint
 
@@ -83,7 +89,9 @@ def trained(
         remove_unused_columns=False, use_cpu=True, logging_steps=1, disable_tqdm=True,
     )  # fmt: skip
     kind = _OneGroup if groups == "one" else _PolicyGradient
-    kind(model=model, args=arguments, train_dataset=rows).train()  # type: ignore[arg-type]
+    trainer = kind(model=model, args=arguments, train_dataset=rows)  # type: ignore[arg-type]
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
     for path in folder.glob("checkpoint-*"):
         if int(path.name.rpartition("-")[2]) not in KEPT:
             shutil.rmtree(path)
