@@ -472,7 +472,7 @@ class Measurement:
         return self.runner.store.folder / "cells" / f"{key}.json"
 
     def _neighbor_files(self, pair: Pair) -> list[Any]:
-        """What attribution finds next to the learner, so that other files are compared anew."""
+        """What attribution finds next to the learner, which must be compared if it changes."""
         if not self.plan.attribution or pair.learner.is_record:
             return []
         model = model_path(pair.learner)

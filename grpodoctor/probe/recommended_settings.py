@@ -25,7 +25,7 @@ _NOT_CORRECTABLE = frozenset(
         *("stale-weights", "earlier-weights", "partial-sync"),
         *("temperature", "raw-logprobs", "wrong-sampler", "repetition-penalty"),
         *("presence-penalty", "frequency-penalty", "min-tokens", "logit-bias"),
-        *("sampling-penalties", "adapter"),
+        *("sampling-penalties", "adapter", "earlier-adapter"),
         *("off-by-one", "shuffled", "log-base", "scaled-logprobs", "averaging", "cumulative"),
         *("clipping", "rounding"),
     }
@@ -192,6 +192,7 @@ _CHANGES_BY_CAUSE: Mapping[str, _Changes] = {
     "quantisation": _unquantized,
     "router-flips": _routing,
     "temperature": _temperature,
+    "earlier-adapter": _always("sync the weights before every rollout", "sampler_sync_every", 1),
     "earlier-weights": _always("sync the weights before every rollout", "sampler_sync_every", 1),
     "stale-weights": _always("sync the weights before every rollout", "sampler_sync_every", 1),
     "kv-cache": _always("use an unquantized KV cache", "unquantized_cache"),

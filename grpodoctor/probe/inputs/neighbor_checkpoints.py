@@ -56,8 +56,22 @@ def neighbors_of(model: Path) -> Neighbors:
         return Neighbors()
 
 
+def earlier_adapters(adapter: Path) -> tuple[Path, ...]:
+    """Earlier LoRA adapters of the run with the same tensors, in numbered folders, newest first."""
+    try:
+        folder = adapter.resolve()
+        own = open_checkpoint(str(folder)) if _has_adapter(folder) else None
+        if own is None:
+            return ()
+        before = (each for each in _numbered_before(folder) if _has_adapter(each))
+        found = (each for each in before if _has_same_tensors(own, each))
+        return tuple(islice(found, MOST_CHECKPOINTS))
+    except (OSError, ModelError, RuntimeError):
+        return ()
+
+
 def _neighbors(model: Path) -> Neighbors:
-    own = open_checkpoint(str(model)) if model.is_dir() else None
+    own = open_checkpoint(str(model)) if _has_weights(model) else None
     if own is None:
         return Neighbors()
     optimizer = _optimizer_in(model)
@@ -119,9 +133,14 @@ def _has_weights(folder: Path) -> bool:
     return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 
 
+def _has_adapter(folder: Path) -> bool:
+    names = ("adapter_config.json", "adapter_model.safetensors")
+    return all((folder / name).is_file() for name in names)
+
+
 def _has_same_tensors(own: Checkpoint, folder: Path) -> bool:
     """Whether a folder is a checkpoint with the same tensors, not quantized."""
-    if not _has_weights(folder):
+    if not (_has_weights(folder) or _has_adapter(folder)):
         return False
     try:
         other = open_checkpoint(str(folder))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from grpodoctor.probe.attribution.base import ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.causes.weights.earlier_adapter import EarlierAdapter
 from grpodoctor.probe.attribution.causes.weights.earlier_weights import EarlierWeights
 from grpodoctor.probe.attribution.causes.weights.unexplained import Unexplained
 from grpodoctor.probe.attribution.experiments import Experiments
@@ -19,7 +20,7 @@ from grpodoctor.probe.contract import Sampling
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from tests.probe.attribution.cases import measured, plain
 from tests.probe.attribution.in_process import InProcess
-from tests.probe.plants.families import prompts
+from tests.probe.plants.families import adapter, prompts
 from tests.probe.plants.trained import STEPS, trained
 
 ENGINE = Path(__file__).parents[1] / "plants" / "planted_engine.py"
@@ -171,3 +172,24 @@ def test_without_a_trace_the_files_to_keep_are_named(
     assert unknown.identity.id == "unknown"
     assert unknown.identity.remedies[0].startswith("Sync the sampler's weights once")
     assert any("optimizer.pt" in remedy for remedy in unknown.identity.remedies)
+
+
+def test_an_earlier_adapter(run: Path, runner: InProcess, tmp_path: Path) -> None:
+    learner = learner_of(run, tmp_path)
+    now, before, other = (tmp_path / f"checkpoint-{n}" for n in (30, 20, 10))
+    for folder, alpha in ((now, 8.0), (before, 4.0), (other, 1.0)):
+        adapter(folder, learner, alpha=alpha)
+    options = {"model": str(learner), "adapter": str(before), "faults": "", "threads": 1}
+    sampler = EngineSpec.of("program", str(ENGINE), options)
+    pair = sampler, plain(learner, adapter=str(now)), Sampling(samples=2, max_tokens=24)
+    experiments = Experiments(runner, measured(runner, *pair))
+    first = experiments.first()
+    cause = EarlierAdapter()
+    assert cause.hypothesize(experiments, first)
+    result = cause.experiment(experiments, first, Hypothesis(1.0))
+    assert result is not None
+    assert result.after is not None
+    assert result.after.gap < 1e-3 * first.gap
+    assert "with the adapter of checkpoint-20, found next to the learner's" in result.summary
+    without = measured(runner, sampler, plain(learner), pair[2])
+    assert cause.hypothesize(experiments, Experiments(runner, without).first()) is None

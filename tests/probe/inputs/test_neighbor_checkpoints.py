@@ -8,7 +8,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from grpodoctor.probe.inputs.neighbor_checkpoints import MOST_CHECKPOINTS, neighbors_of
+from grpodoctor.probe.inputs.neighbor_checkpoints import (
+    MOST_CHECKPOINTS,
+    earlier_adapters,
+    neighbors_of,
+)
 
 
 def written(folder: Path, value: float, *, size: int = 2) -> Path:
@@ -66,3 +70,17 @@ def test_a_final_model_above_or_next_to_its_checkpoints(tmp_path: Path) -> None:
     beside = written(tmp_path / "run" / "final", 4.0)
     older = [written(tmp_path / "run" / f"checkpoint-{n}", float(n)) for n in (3, 2)]
     assert neighbors_of(beside).all == tuple(older)
+
+
+def test_earlier_adapters(tmp_path: Path) -> None:
+    folders = {}
+    for number in (10, 20, 30):
+        folders[number] = tmp_path / f"checkpoint-{number}"
+        folders[number].mkdir()
+        tensors = {"q_proj.lora_A.weight": torch.full((2,), float(number))}
+        save_file(tensors, folders[number] / "adapter_model.safetensors")
+        (folders[number] / "adapter_config.json").write_text("{}")
+    assert earlier_adapters(folders[30]) == (folders[20], folders[10])
+    assert earlier_adapters(folders[10]) == ()
+    assert earlier_adapters(tmp_path / "missing") == ()
+    assert neighbors_of(folders[30]).checkpoints == ()

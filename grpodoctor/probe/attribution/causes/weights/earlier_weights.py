@@ -1,4 +1,4 @@
-"""The sampler has the learner's weights of some updates ago, and nobody gave a checkpoint."""
+"""The sampler has the learner's weights of some updates ago, and no checkpoint was given."""
 
 from __future__ import annotations
 
