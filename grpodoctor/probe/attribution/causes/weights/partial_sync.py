@@ -33,9 +33,11 @@ class PartialSync(Cause):
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """There is another checkpoint, and a learner that can take single tensors of it."""
         setup = variant.setup
-        used = setup.learner.options.get("weights") or any(
+        used = bool(setup.learner.options.get("weights")) or any(
             name in (OTHER_WEIGHTS, UPDATE_FORMAT, UPDATE_PART) for name, _ in setup.edits
         )
+        # Weights that were moved back leave an error, which tensors of other weights would fit.
+        used |= "earlier-weights" in experiments.named
         takes = not used and takes_other_weights(experiments, variant)
         return Hypothesis(0.5) if takes else None
 
