@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from grpodoctor.errors import DataError, EngineError, GrpodoctorError, RunError
 from grpodoctor.probe.attribution.edits import as_json
+from grpodoctor.probe.attribution.engine_variants import model_path
 from grpodoctor.probe.attribution.rounding import coarser_of, usual_rounding
 from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.controls.expert_replay import (
@@ -53,6 +54,7 @@ from grpodoctor.probe.first_round import (
 from grpodoctor.probe.forecast import search_seconds
 from grpodoctor.probe.inputs.checksums import local_model
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.inputs.neighbor_checkpoints import neighbors_of
 from grpodoctor.probe.inputs.plan import ProbePlan
 from grpodoctor.probe.inputs.prompts import Prompt, shown
 from grpodoctor.probe.probe_state import Measured, Pair, ProbeState
@@ -99,6 +101,8 @@ class Measurement:
         self.weights = Weights()
         self.follows = follows
         """What follows after the first answers; empty for controls and causes."""
+        self._neighbors: dict[Path, tuple[Path, ...]] = {}
+        """Earlier weights next to each learner's model."""
 
     def check_engines(self) -> list[EngineError]:
         """Fail engines that cannot start, before others run for minutes; returns the errors."""
@@ -462,10 +466,19 @@ class Measurement:
         stale_files = (str(stale), fingerprint(local_model(str(stale)) or stale)) if stale else None
         settings = (
             self.plan.attribution, stale_files, self.plan.experts, self.plan.controls,
-            self.plan.untried,
+            self.plan.untried, self._neighbor_files(pair),
         )  # fmt: skip
         key = content_key(self.runner.key(pair.learner), rollouts, settings)
         return self.runner.store.folder / "cells" / f"{key}.json"
+
+    def _neighbor_files(self, pair: Pair) -> list[Any]:
+        """What attribution finds next to the learner, which must be compared if it changes."""
+        if not self.plan.attribution or pair.learner.is_record:
+            return []
+        model = model_path(pair.learner)
+        if model not in self._neighbors:
+            self._neighbors[model] = neighbors_of(model).all
+        return [(str(path), fingerprint(path)) for path in self._neighbors[model]]
 
     def stage(self, what: str) -> None:
         """Report a stage."""

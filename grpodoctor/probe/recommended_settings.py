@@ -21,10 +21,11 @@ _FEW = 1e-2
 objective."""
 _NOT_CORRECTABLE = frozenset(
     {
-        *("prompt-ids", "eos-handling", "stale-weights", "partial-sync", "model-config"),
+        *("prompt-ids", "eos-handling", "model-config"),
+        *("stale-weights", "earlier-weights", "partial-sync"),
         *("temperature", "raw-logprobs", "wrong-sampler", "repetition-penalty"),
         *("presence-penalty", "frequency-penalty", "min-tokens", "logit-bias"),
-        *("sampling-penalties", "adapter"),
+        *("sampling-penalties", "adapter", "earlier-adapter"),
         *("off-by-one", "shuffled", "log-base", "scaled-logprobs", "averaging", "cumulative"),
         *("clipping", "rounding"),
     }
@@ -191,6 +192,8 @@ _CHANGES_BY_CAUSE: Mapping[str, _Changes] = {
     "quantisation": _unquantized,
     "router-flips": _routing,
     "temperature": _temperature,
+    "earlier-adapter": _always("sync the weights before every rollout", "sampler_sync_every", 1),
+    "earlier-weights": _always("sync the weights before every rollout", "sampler_sync_every", 1),
     "stale-weights": _always("sync the weights before every rollout", "sampler_sync_every", 1),
     "kv-cache": _always("use an unquantized KV cache", "unquantized_cache"),
     "wrong-sampler": _always("disable top-p, top-k and min-p", "whole_distribution"),

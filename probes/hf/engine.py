@@ -106,7 +106,7 @@ class TransformersEngine:
         self._model, self._device, self._ranks = model, device, ranks or SingleRank()
         self._split = SplitModel(model, device, settings.compute_dtype)
         self._routers = Routers(model)
-        self._what_if = WhatIf(model, OtherCheckpoints(settings))
+        self._what_if = WhatIf(model, OtherCheckpoints(settings, model))
         self._trunks = TrunkOutputs()
         config = model.config.get_text_config()
         self._vocabulary = int(config.vocab_size)

@@ -24,6 +24,7 @@ from grpodoctor.probe.attribution.edits import (
 from grpodoctor.probe.attribution.engine_files import read_config, read_ids
 from grpodoctor.probe.attribution.engine_variants import config_overrides, model_path
 from grpodoctor.probe.attribution.exact_responses import effective_gap
+from grpodoctor.probe.attribution.found_weights import FoundWeights
 from grpodoctor.probe.attribution.rounding import (
     Rounding,
     RoundingFlips,
@@ -84,6 +85,7 @@ class Experiments:
 
     def __init__(self, runner: JobRunner, case: Case) -> None:
         self.runner, self.case = runner, case
+        self.found = FoundWeights(case)
         self.rollouts = runner.part_of(case.rollouts, self._responses())
         self.named: set[str] = set()
         """Ids of the causes named so far."""
@@ -274,10 +276,7 @@ class Experiments:
         return self._score_each(engine, [job])[0]
 
     def score_all(
-        self,
-        engine: EngineSpec,
-        processings: Sequence[Processing],
-        setup: Setup,
+        self, engine: EngineSpec, processings: Sequence[Processing], setup: Setup
     ) -> list[Floats]:
         """Like `score` in a setup under several processings, loading the engine once."""
         setup = replace(setup, replay=False)

@@ -222,6 +222,14 @@ class Explanation:
         self.steps = fewer.steps(self.steps)
         self._prove_together(self.variant)
 
+    def _is_moved(self, most: float = 1.0) -> bool:
+        """Whether earlier weights are named that leave at most a share of the gap.
+
+        The weights of several updates ago are not quite on a line, so an error remains, which
+        generic edits would imitate.
+        """
+        return "earlier-weights" in self.experiments.named and self.left <= most
+
     def _settles(self, tried: TriedCause) -> bool:
         return self.tests.is_settled(tried, self.variant)
 

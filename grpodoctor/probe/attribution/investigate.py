@@ -62,6 +62,8 @@ before generic edits are."""
 _FAULTS = 2
 """Causes that are accepted before generic edits are tried, unless hardly anything remains."""
 _ENDED = "the search from other causes ended at its limit of passes"
+_MOVED = 0.2
+"""Share of the gap that earlier weights may leave so that no other first cause is tried."""
 _WEAK = 0.05
 """Share of the gap that such a first cause must remove. Next to a second fault that saturates the
 difference, the removal of the first one changes little."""
@@ -125,6 +127,7 @@ class _Investigation(Explanation):
         final = (with_final_place(each, self.variant) for each in final)
         causes = tuple(sorted(final, key=rank))
         self.notes += notes_on_side(self.experiments.case, causes, self.variant)
+        self.notes += self.experiments.found.notes
         gap = self.first.gap if self.first else math.nan
         attribution = Attribution(
             causes=causes,
@@ -219,7 +222,7 @@ class _Investigation(Explanation):
             return True
         is_single = len(self.steps) - len(start.steps) < 2
         is_small = is_single or self.left <= (1 - NEARLY_WHOLE) * start.left
-        return self.tests.is_quiet(self.variant) and is_small
+        return self._is_moved() or (self.tests.is_quiet(self.variant) and is_small)
 
     def _search_further(self, start: SavedState) -> None:
         """Search with generic edits, too; keep the known causes if these explain as much."""
@@ -323,7 +326,7 @@ class _Investigation(Explanation):
 
     def _is_explained(self, variant: Variant) -> bool:
         """Whether the causes so far leave nothing that is worth a further search."""
-        return self.left <= CLOSED or self.tests.is_quiet(variant)
+        return self.left <= CLOSED or self.tests.is_quiet(variant) or self._is_moved(_MOVED)
 
     def _start_from_own_scores(self, start: SavedState) -> None:
         """Search again: first explain the sampler's own scores, if they differ from both columns.

@@ -94,7 +94,17 @@ def tensors_in_words(labels: Sequence[str]) -> str:
 
 
 def other_checkpoints(experiments: Experiments) -> list[Path]:
-    """Directories whose weights the sampler may use in part or in whole, likeliest first."""
+    """Weights that the sampler may use in part or in whole, likeliest first.
+
+    After those that are given: those found next to the learner, if they have something in common
+    with the gap. One of these may be the file of an optimizer's state.
+    """
+    given = given_checkpoints(experiments)
+    return [*given, *(path for path in experiments.found.compared if path not in given)]
+
+
+def given_checkpoints(experiments: Experiments) -> list[Path]:
+    """Directories that the user named whose weights the sampler may use."""
     case = experiments.case
     own = model_path(case.learner).resolve()
     paths = [case.sampler.options.get("sync"), model_path(case.sampler), case.stale]
@@ -148,11 +158,11 @@ def of_each_checkpoint(
 
 
 def takes_other_weights(experiments: Experiments, variant: Variant) -> bool:
-    """Whether there is another checkpoint, and a learner that can compute with a part of it."""
+    """Whether there are other weights, and a learner that can compute with a part of them."""
     setup = variant.setup
     if not setup.learner.kind.can_alter or setup.own_prompts or setup.replay:
         return False
-    return bool(other_checkpoints(experiments))
+    return bool(given_checkpoints(experiments) or experiments.found.neighbors.all)
 
 
 def link_files(source: Path, folder: Path, *, without: Sequence[str] = ()) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,10 +15,13 @@ from torch import Tensor, nn
 from hf.hooks import until_end
 from hf.loading import ROUTERS, Settings, load_model
 from hf.what_if.modules import replaced
+from hf.what_if.optimizer_state import LastUpdates, is_optimizer_state, last_updates
 from hf.what_if.partial_updates import coarse_update, partial_update
 from hf.what_if.rounding import rounded, saturated
 from hf.what_if.tensor_parts import with_parts
 
+_MOST_LOADED = 3
+"""Other checkpoints in memory."""
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -119,15 +123,21 @@ def changed_inputs(
 
 
 class OtherCheckpoints:
-    """Models of other checkpoints, each loaded once.
+    """Models of other checkpoints; the last few stay loaded.
+
+    In place of a directory, edits can name the file of an optimizer's state: its checkpoint is that
+    before the model's last update.
 
     Args:
         settings: how this program's model was loaded.
+        model: it, whose weights are those after the last update.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, model: nn.Module) -> None:
         self._settings = settings
+        self._model = model
         self._tensors: dict[str, Mapping[str, Tensor]] = {}
+        self._undone: dict[str, LastUpdates] = {}
 
     def edit(self) -> Callable[[nn.Module, Any], Any]:
         """The edit that takes tensors `{"from": directory, "only": regular expression}`.
@@ -159,11 +169,15 @@ class OtherCheckpoints:
             raise InapplicableError(f"there is no part {part!r}")
         of_part = re.compile(UPDATED[part])
         owned, older = owned_weights(model), self._of(folder)
+        known = self._undone.get(folder)
+        if known is not None and 1 - factor > known.steps:
+            raise InapplicableError(f"the optimizer has made {known.steps} updates only")
         scaled = {
-            path: older[path] + factor * (weight.detach() - older[path].to(weight))
+            path: _on_line(before, weight.detach(), factor)
             for path, _, _, weight in owned
-            if path in older and older[path].shape == weight.shape and of_part.search(path)
+            if path in older and of_part.search(path)
             if weight.ndim > 1 or part != "projections"
+            if (before := older[path]).shape == weight.shape
         }
         return _taken(owned, scaled)
 
@@ -202,7 +216,11 @@ class OtherCheckpoints:
         return own, {path: others[path].to(weight) for path, weight in own.items()}
 
     def _of(self, folder: str) -> Mapping[str, Tensor]:
-        if folder not in self._tensors:
+        if is_optimizer_state(folder):
+            return self._before_update(folder)
+        if folder in self._tensors:  # the last one that is used is the last one that is dropped
+            self._tensors[folder] = self._tensors.pop(folder)
+        else:
             plain = Settings(
                 dtype=self._settings.dtype,
                 attention=self._settings.attention,
@@ -210,7 +228,54 @@ class OtherCheckpoints:
             )
             loaded = load_model(folder, plain)
             self._tensors[folder] = {name: weight for name, _, _, weight in owned_weights(loaded)}
+            if len(self._tensors) > _MOST_LOADED:
+                self._tensors.pop(next(iter(self._tensors)))
         return self._tensors[folder]
+
+    def _before_update(self, file: str) -> Mapping[str, Tensor]:
+        """The weights before the last update."""
+        if file not in self._undone:
+            self._undone[file] = last_updates(self._model, Path(file))
+        undone = self._undone[file].tensors
+        changes = {
+            id(weight): undone[name]
+            for name, weight in self._model.named_parameters()
+            if name in undone
+        }
+        return _BeforeUpdate(
+            {
+                place: (weight, changes[id(weight)])
+                for place, _, _, weight in owned_weights(self._model)
+                if id(weight) in changes
+            }
+        )
+
+
+class _BeforeUpdate(Mapping[str, Tensor]):
+    """Weights before an update, in 32 bits: it may be smaller than their steps.
+
+    Each is computed when it is read, so that the model is not in memory once more.
+    """
+
+    def __init__(self, parts: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+        self._parts = parts
+
+    def __getitem__(self, place: str) -> Tensor:
+        weight, undone = self._parts[place]
+        return weight.detach().float() + undone.to(weight.device)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+def _on_line(older: Tensor, weight: Tensor, factor: float) -> Tensor:
+    """A weight on the line from its older value (factor 0) to its present one (factor 1)."""
+    wide = torch.promote_types(older.dtype, weight.dtype)
+    older = older.to(weight.device, wide)
+    return (older + factor * (weight.to(wide) - older)).to(weight.dtype)
 
 
 def _moved_updates(

@@ -166,7 +166,7 @@ def test_a_failed_control_is_no_cause(tmp_path: Path) -> None:
 
 def test_all_causes_are_discovered_and_have_remedies() -> None:
     causes = all_causes()
-    assert len({each.id for each in causes}) == 40
+    assert len({each.id for each in causes}) == 42
     assert [each.id for each in causes].count("prompt-ids") == 9  # each search of other prompts
     assert [each.id for each in causes].count("prefix-caching") == 2  # and without the adapter
     assert all(each.remedies and each.title and (type(each).__doc__ or "") for each in causes)
@@ -176,8 +176,8 @@ def test_an_imitation_with_the_learners_own_adapter_competes_with_edits() -> Non
     """Only another checkpoint ends the search for edits: a prompt without the adapter explains a
     part of the gap of an adapter of which a part is lost."""
     assert {each.id for each in all_causes() if each.uses_other_files} == {
-        "adapter", "mixed-weights", "partial-sync", "partial-update", "stale-weights",
-        "weight-update",
+        "adapter", "earlier-adapter", "earlier-weights", "mixed-weights", "partial-sync",
+        "partial-update", "stale-weights", "weight-update",
     }  # fmt: skip
 
 

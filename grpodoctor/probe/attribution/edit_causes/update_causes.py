@@ -12,6 +12,7 @@ from grpodoctor.probe.attribution.edits import (
     UPDATE_PART,
     UPDATE_SCALE,
 )
+from grpodoctor.probe.attribution.found_weights import is_optimizer
 
 PARTS = {
     "": "",
@@ -63,26 +64,36 @@ def identity_of_update(edit: str) -> Identity:
     return Identity(cause.id, cause.title.format(side="sampler"), (cause.remedy,))
 
 
+def since_in_words(path: str | Path) -> str:
+    """Since when the weights changed: since a checkpoint, or by an optimizer's last update."""
+    return f"{'by' if is_optimizer(Path(path)) else 'since'} {Path(path).name}"
+
+
+def update_in_words(path: str | Path) -> str:
+    """The update since other weights."""
+    return f"the {'last ' if is_optimizer(Path(path)) else ''}update {since_in_words(path)}"
+
+
 def scaled_update_in_words(place: str) -> str:
     """The update of a part since a checkpoint, `mlp|DIRECTORY`, with a place for its factor."""
     part, _, folder = place.partition("|")
-    return f"the update since {Path(folder).name} {PARTS[part]}times {{}}"
+    return f"{update_in_words(folder)} {PARTS[part]}times {{}}"
 
 
 def partial_update_in_words(place: str) -> str:
     """A part of the update since a checkpoint, `largest|DIRECTORY`, with a place for its share."""
     part, _, folder = place.partition("|")
-    return f"{ARRIVED[part.partition(':')[0]]} since {Path(folder).name} alone"
+    return f"{ARRIVED[part.partition(':')[0]]} {since_in_words(folder)} alone"
 
 
 def coarse_update_in_words(folder: str, precision: str) -> str:
     """The format of the update since a checkpoint, for a sentence."""
-    return f"the update since {Path(folder).name} in the format {precision}"
+    return f"{update_in_words(folder)} in the format {precision}"
 
 
 def moved_update_in_words(folder: str, move: str) -> str:
     """Where the update since a checkpoint was added, for a sentence."""
-    return f"the update since {Path(folder).name} {moved_in_words(move)}"
+    return f"{update_in_words(folder)} {moved_in_words(move)}"
 
 
 def moved_in_words(move: str) -> str:

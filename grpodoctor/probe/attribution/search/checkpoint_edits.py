@@ -49,6 +49,7 @@ def edits_of_checkpoints(
         lambda folder: [
             (candidate, folder)
             for candidate in EditSearch(experiments, variant).best(families_of(folder))
+            if experiments.found.is_better(folder, candidate.after.gap)
         ],
         updated_checkpoints,
     )

@@ -25,7 +25,8 @@ _CHANCE_NATS = 9.7
 _FEWEST = 100
 _EXPLAIN = {
     *("temperature", "truncation", "raw-logprobs", "prompt-ids"),
-    *("stale-weights", "partial-sync", "model-config", "adapter"),
+    *("stale-weights", "earlier-weights", "partial-sync", "model-config"),
+    *("adapter", "earlier-adapter"),
     *("structured-output", "speculative-decoding"),
     *("quantisation", "kv-cache"),
 }

@@ -10,6 +10,7 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.causes.computation.prefix_caching import PrefixCaching
 from grpodoctor.probe.attribution.edits import EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.found_weights import weights_in_words
 from grpodoctor.probe.attribution.search.checkpoint_edits import edits_of_checkpoints
 from grpodoctor.probe.attribution.tensors import (
     takes_other_weights,
@@ -55,8 +56,8 @@ class MixedWeights(Cause):
         where = f"after {tokens} tokens of each response" if tokens else "after the prompt"
         return ExperimentResult(
             summary=(
-                f"with weights that change from {folder.name} to the learner's {where}, and a "
-                f"key-value cache that stays, k3 falls from {variant.gap:.2g} to "
+                f"with weights that change from {weights_in_words(folder)} to the learner's "
+                f"{where}, and a key-value cache that stays, k3 falls from {variant.gap:.2g} to "
                 f"{best_one.after.gap:.2g} nats per token"
             ),
             after=best_one.after,

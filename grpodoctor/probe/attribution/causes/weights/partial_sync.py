@@ -7,6 +7,7 @@ from pathlib import Path
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, UPDATE_FORMAT, UPDATE_PART
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.found_weights import weights_in_words
 from grpodoctor.probe.attribution.search.tensor_labels import labels_of
 from grpodoctor.probe.attribution.search.tensor_search import TensorSearch
 from grpodoctor.probe.attribution.tensors import (
@@ -32,9 +33,11 @@ class PartialSync(Cause):
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """There is another checkpoint, and a learner that can take single tensors of it."""
         setup = variant.setup
-        used = setup.learner.options.get("weights") or any(
+        used = bool(setup.learner.options.get("weights")) or any(
             name in (OTHER_WEIGHTS, UPDATE_FORMAT, UPDATE_PART) for name, _ in setup.edits
         )
+        # Weights that were moved back leave an error, which tensors of other weights would fit.
+        used |= "earlier-weights" in experiments.named
         takes = not used and takes_other_weights(experiments, variant)
         return Hypothesis(0.5) if takes else None
 
@@ -58,11 +61,13 @@ def _exchanged(experiments: Experiments, variant: Variant, folder: Path) -> Expe
     if not taken or taken == names == every:  # all of them are stale weights
         return None
     after = experiments.vary(variant, edits=(*variant.setup.edits, search.edit(taken)))
+    if not experiments.found.is_better(folder, after.gap):
+        return None
     labels = labels_of(taken, every)
     return ExperimentResult(
         summary=(
-            f"with {tensors_in_words(labels)} of {folder.name} in the learner, k3 falls from "
-            f"{variant.gap:.2g} to {after.gap:.2g} nats per token"
+            f"with {tensors_in_words(labels)} of {weights_in_words(folder)} in the learner, "
+            f"k3 falls from {variant.gap:.2g} to {after.gap:.2g} nats per token"
         ),
         after=after,
         details=labels,

@@ -6,7 +6,7 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.engine_variants import model_path
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.tensor_labels import labels_of
-from grpodoctor.probe.attribution.tensors import other_checkpoints, tensor_names, tensors_in_words
+from grpodoctor.probe.attribution.tensors import given_checkpoints, tensor_names, tensors_in_words
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.support.numbers import count_of
 
@@ -28,7 +28,7 @@ class StaleWeights(Cause):
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """There is another checkpoint that the sampler may use."""
-        candidates = other_checkpoints(experiments)
+        candidates = given_checkpoints(experiments)
         if not candidates or variant.setup.learner.options.get("weights"):
             return None
         return Hypothesis(0.85 if experiments.case.differing else 0.6)
@@ -38,7 +38,7 @@ class StaleWeights(Cause):
     ) -> ExperimentResult | None:
         """Score with the weights of each other checkpoint in the learner."""
         best: tuple[Variant, str] | None = None
-        for folder in other_checkpoints(experiments):
+        for folder in given_checkpoints(experiments):
             learner = variant.setup.learner.with_options(weights=str(folder))
             after = experiments.vary(variant, learner=learner)
             if best is None or after.gap < best[0].gap:

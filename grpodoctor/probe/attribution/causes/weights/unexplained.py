@@ -6,10 +6,13 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.localisation.description import facts
 from grpodoctor.probe.attribution.localisation.locate import Location, located_once
+from grpodoctor.probe.attribution.tensors import given_checkpoints
 from grpodoctor.probe.attribution.variant import Variant
 
 _SHOWN = 12
 _NEXT = (
+    "Sync the sampler's weights once, or restart it from the learner's files, and probe again. If "
+    "the gap disappears, the sampler had old weights.",
     "Give the sampler's checkpoint with --stale DIR, or compare checksums of the tensors that the "
     "sampler holds with the learner's.",
     "Run the sampler's model directory in transformers as sampler: if that pair agrees, the "
@@ -17,6 +20,11 @@ _NEXT = (
 )
 
 
+_KEEP = (
+    "Next time keep the checkpoint before the learner's (save_total_limit=2), or its optimizer.pt, "
+    "next to it: the probe finds them, and tests whether the sampler's weights are old."
+)
+"""For a learner without earlier weights next to it."""
 _UNKNOWN = Identity("unknown", "The cause is unknown", _NEXT)
 
 
@@ -58,9 +66,17 @@ class Unexplained(Cause):
             ),
             confidence="possible",
             details=(*_place_details(place), *known, *details),
-            identity=_with_place(_SAME_FILES if same else _UNKNOWN, place),
+            identity=_with_place(_SAME_FILES if same else _unknown(experiments), place),
             figures=_figures(place),
         )
+
+
+def _unknown(experiments: Experiments) -> Identity:
+    """The finding; it says which files to keep if there were no earlier weights to compare with."""
+    if given_checkpoints(experiments) or experiments.found.neighbors.all:
+        return _UNKNOWN
+    sync, *others = _NEXT
+    return Identity(_UNKNOWN.id, _UNKNOWN.title, (sync, _KEEP, *others))
 
 
 def _with_place(identity: Identity, place: Location) -> Identity:
@@ -73,7 +89,10 @@ def _with_place(identity: Identity, place: Location) -> Identity:
         f"one of them reads other prompts. Otherwise compare the inputs and outputs of "
         f"{place.words}: the first of them that differs shows the faulty module."
     )
-    return Identity(identity.id, title, (remedy, *identity.remedies))
+    if identity.id != _UNKNOWN.id:
+        return Identity(identity.id, title, (remedy, *identity.remedies))
+    sync, *others = identity.remedies
+    return Identity(identity.id, title, (sync, remedy, *others))
 
 
 def _place_details(place: Location) -> tuple[str, ...]:

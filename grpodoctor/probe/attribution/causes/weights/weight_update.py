@@ -16,6 +16,7 @@ from grpodoctor.probe.attribution.edit_causes.update_causes import (
     UPDATE,
     identity_of_update,
     moved_in_words,
+    update_in_words,
 )
 from grpodoctor.probe.attribution.edits import (
     UPDATE_MOVED,
@@ -58,7 +59,11 @@ class WeightUpdate(Cause):
     ) -> ExperimentResult | None:
         """Try each other checkpoint as the weights before the update."""
         moves = tuple(moves_of(experiments.tensor_names(variant.setup.learner)))
-        found = edits_of_checkpoints(experiments, variant, lambda folder: _families(moves, folder))
+        found = edits_of_checkpoints(
+            experiments,
+            variant,
+            lambda folder: _families(moves, folder, _parts(experiments, folder)),
+        )
         if not found:
             return None
         first, *others = (_result(variant, *each) for each in found)
@@ -68,10 +73,17 @@ class WeightUpdate(Cause):
         return replace(first, alternatives=tuple(others))
 
 
-def _families(moves: tuple[str, ...], folder: Path) -> list[EditFamily]:
+def _parts(experiments: Experiments, folder: Path) -> list[str]:
+    """The parts whose update may have a factor; that of all tensors is the age of found weights."""
+    found = experiments.found
+    is_age = folder in found.compared and folder not in found.scaled
+    return [part for part in PARTS if part or not is_age]
+
+
+def _families(moves: tuple[str, ...], folder: Path, parts: Iterable[str]) -> list[EditFamily]:
     """The update since a checkpoint with each factor in each part, and with each move."""
     scaled = [
-        EditFamily(UPDATE_SCALE, _FACTORS, "number", 1.0, f"{part}|{folder}") for part in PARTS
+        EditFamily(UPDATE_SCALE, _FACTORS, "number", 1.0, f"{part}|{folder}") for part in parts
     ]
     return [*scaled, EditFamily(UPDATE_MOVED, moves, "choice", None, str(folder))]
 
@@ -84,7 +96,7 @@ def _result(variant: Variant, candidate: Candidate, folder: Path) -> ExperimentR
         change = f"{PARTS[place.partition('|')[0]]}times {value:.4g}"
     return ExperimentResult(
         summary=(
-            f"with the update since {folder.name} {change} in the {side}, k3 falls from "
+            f"with {update_in_words(folder)} {change} in the {side}, k3 falls from "
             f"{variant.gap:.2g} to {candidate.after.gap:.2g} nats per token"
         ),
         after=candidate.after,
