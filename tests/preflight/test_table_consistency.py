@@ -148,6 +148,15 @@ def test_forms_of_some_answers() -> None:
     assert mixed_forms([f"{n} mg" for n in range(40)]) == []
 
 
+def test_fractions_that_questions_ask_for_are_no_other_form() -> None:
+    answers = [f"{at}/7" if at % 2 else f"{at}.5" for at in range(40)]
+    asked = ["What fraction of it is left?", "一个数是另一个数的几分之几?", "Add 1/3 and 2/5."]
+    prompts = [asked[at % 3] if at % 2 else "How many metres?" for at in range(40)]
+    assert mixed_forms(answers, prompts) == []
+    (form,) = mixed_forms(answers, ["How many metres?"] * 40)
+    assert (form.name, len(form.rows)) == ("a fraction in place of a decimal number", 20)
+
+
 def test_separators_and_backslashes() -> None:
     english, other = [f"1,{n + 100}.50" for n in range(40)], [f"1.{n + 100},50" for n in range(40)]
     assert mixed_separators(english) == []

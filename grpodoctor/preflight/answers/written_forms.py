@@ -42,6 +42,13 @@ _AROUND: Mapping[str, str] = {
 _PATTERNS = {name: re.compile(pattern) for name, pattern in _AROUND.items()}
 _ENGLISH = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d+\.(?:\d{1,2}|\d{4,})")
 _FRACTION = re.compile(r"(-?\d{1,9})\s*/\s*([1-9]\d{0,8})")
+_ABOUT_FRACTIONS = re.compile(
+    r"\d\s*/\s*\d|[½⅓⅔¼¾⅕⅛]|\\[dt]?frac\b|"
+    r"\b(?:fractions?|ratios?|fracci[oó]n(?:es)?|frações|fração|br[uü]che?|bruchteil|proportion)\b|"
+    r"分之|分数|分數",
+    re.IGNORECASE,
+)
+"""Questions that write a fraction or ask for one."""
 _CONTINENTAL = re.compile(r"-?\d{1,3}(?:\.\d{3})+,\d+|-?\d+,\d{2}")
 _DOUBLED = re.compile(
     r"\\\\(?:[dt]?frac|sqrt|pi|text|left|right|cdot|times|boxed|infty|pm|mathrm|circ)(?![a-z])"
@@ -80,8 +87,13 @@ def bare_answer(answer: str) -> tuple[str, str]:
     return "", text
 
 
-def mixed_forms(answers: Sequence[str]) -> list[MixedForm]:
-    """Forms of some answers, if the other answers are of the same kind and lack it."""
+def mixed_forms(answers: Sequence[str], prompts: Sequence[str] = ()) -> list[MixedForm]:
+    """Forms of some answers, if the other answers are of the same kind and lack it.
+
+    Args:
+        answers: the final answers.
+        prompts: the prompt of each answer, if known: one that is about fractions asks for one.
+    """
     pairs = [bare_answer(answer) for answer in answers]
     kinds = [_kind(core) for _, core in pairs]
     found = []
@@ -96,7 +108,7 @@ def mixed_forms(answers: Sequence[str]) -> list[MixedForm]:
         if len(plain) >= max(_MIN_ROWS, _MIN_SHARE * len(answers)):
             bare = {at: pairs[at][1] for at in rows}
             found.append(MixedForm(name, tuple(rows), bare, len(rows) + len(plain)))
-    if fractions := _fractions(answers):
+    if fractions := _fractions(answers, prompts):
         found.append(fractions)
     return found
 
@@ -110,11 +122,16 @@ def _are_codes(answers: Sequence[str], with_unit: int) -> bool:
     return mixed >= max(_MIN_ROWS, with_unit)
 
 
-def _fractions(answers: Sequence[str]) -> MixedForm | None:
-    """Fractions among decimal numbers."""
+def _fractions(answers: Sequence[str], prompts: Sequence[str]) -> MixedForm | None:
+    """Fractions among decimal numbers, to questions that neither write nor ask for fractions."""
     texts = [answer.strip() for answer in answers]
     decimals = [at for at, text in enumerate(texts) if re.fullmatch(r"-?\d{1,9}\.\d{1,9}", text)]
-    matches = {at: match for at, text in enumerate(texts) if (match := _FRACTION.fullmatch(text))}
+    asked = {at for at, prompt in enumerate(prompts) if _ABOUT_FRACTIONS.search(prompt)}
+    matches = {
+        at: match
+        for at, text in enumerate(texts)
+        if at not in asked and (match := _FRACTION.fullmatch(text))
+    }
     least = max(_MIN_ROWS, _MIN_SHARE * len(answers))
     if min(len(decimals), len(matches)) < least:
         return None

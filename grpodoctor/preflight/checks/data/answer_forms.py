@@ -88,7 +88,7 @@ class AnswerForms(Check):
         scored = _scored(context)
         return (
             *decimals,
-            *_mixed(context, scored, rows, finals),
+            *_mixed(context, scored, rows, prompts, finals),
             *_report(
                 rows, mixed_separators(finals), "have another decimal separator than the others",
                 "Write all numbers with a decimal point and without thousands separators.",
@@ -222,14 +222,15 @@ def _mixed(
     context: PreflightContext,
     scored: ReferenceAnswers | None,
     rows: Sequence[PromptRow],
+    prompts: Sequence[str],
     finals: Sequence[str],
 ) -> Iterator[CheckFinding]:
-    for form in mixed_forms(finals):
+    for form in mixed_forms(finals, prompts):
         refused = _refused(context, scored, {id(rows[at]): text for at, text in form.bare.items()})
         if refused is not None and refused < _MIN_REFUSED:
             continue
         words = f"have {form.name} and others do not"
-        words += "; the reward refuses these without it" if refused is not None else ""
+        words += "; the reward refuses these answers in the form of the others" if refused else ""
         severity: Severity = "info" if refused is None else "warning"
         yield from _report(
             rows, form.rows, words, "Write all answers in one form, or compare them by value.",
