@@ -1,5 +1,7 @@
 """The training data: prompts for engines, and rows that are written."""
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -117,6 +119,40 @@ def test_a_skewed_answer_key_is_found(
 ) -> None:
     (finding,) = findings_of("DAT108", context_of(dense_model, _choices("CCCCCABCDC", 60)))
     assert "always C 70%" in finding.summary
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": {"role": "user", "content": "What is it?"}},
+        {"prompt": {"messages": [{"role": "user", "content": "What is it?"}]}},
+        {"system": "Be brief.", "user": "What is it?"},
+        {"user": "What is it?"},
+    ],
+)
+def test_messages_in_other_places_are_read(row: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(json.dumps({**row, "answer": "a"}))
+    (found,) = read_prompt_table(path).rows
+    assert found.prompt == "What is it?"
+    assert [each["role"] for each in found.messages][-1] == "user"
+    assert len(found.messages) == 1 + ("system" in row)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"prompt": 7}, "the prompt is 7, neither text nor messages"),
+        ({"prompt": {"text": "a?"}}, "the prompt is {'text': 'a?'}, neither text nor messages"),
+        ({"prompt": None}, "the prompt is empty"),
+        ({"user": "u123"}, "the row has no column with a prompt"),
+    ],
+)
+def test_what_is_no_prompt_is_named(row: dict[str, object], reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(json.dumps(row))
+    with pytest.raises(DataError, match=re.escape(reason)):
+        read_prompt_table(path)
 
 
 def test_a_bad_row_is_its_own_defect(tmp_path: Path) -> None:

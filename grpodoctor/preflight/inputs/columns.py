@@ -117,6 +117,26 @@ def conversation_of(value: object) -> tuple[Mapping[str, Any], ...] | None:
     return None if None in messages else tuple(each for each in messages if each is not None)
 
 
+def messages_in(value: Mapping[str, Any]) -> list[Any] | None:
+    """The messages of an object: a list below `messages`, or the object as the only message."""
+    listed = value.get("messages")
+    if isinstance(listed, list) and listed:
+        return listed
+    return [value] if conversation_of([value]) else None
+
+
+def messages_of_roles(row: Mapping[str, Any]) -> list[Any] | None:
+    """The messages of a row with a column for each role: `user`, and perhaps `system`."""
+    texts = {role: row.get(role) for role in ("system", "user")}
+    if not isinstance(texts["user"], str) or " " not in texts["user"].strip():
+        return None  # the name of a user has no blanks
+    return [
+        {"role": role, "content": text}
+        for role, text in texts.items()
+        if isinstance(text, str) and text.strip()
+    ]
+
+
 def _message(entry: object) -> Mapping[str, Any] | None:
     """A message with its role; keys that a table added without a value are left out."""
     if not isinstance(entry, Mapping):

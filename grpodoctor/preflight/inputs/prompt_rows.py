@@ -14,6 +14,8 @@ from grpodoctor.preflight.inputs.columns import (
     PROMPT_COLUMNS,
     answer_of,
     conversation_of,
+    messages_in,
+    messages_of_roles,
     text_of,
     value_of,
 )
@@ -166,10 +168,18 @@ def _prompt_row(number: int, location: str, content: Any, named: PromptColumns) 
 
 
 def _prompt_value(content: Mapping[str, Any], named: str) -> tuple[str, Any]:
+    other: object = None
     for name in (named,) if named else PROMPT_COLUMNS:
         column, value = value_of(content, name)
+        if isinstance(value, Mapping):
+            value = messages_in(value) or value
         if isinstance(value, str | list) and value:
             return column, value
+        other = value if other is None else other
+    if not named and (messages := messages_of_roles(content)):
+        return "user", messages
+    if other is not None and not isinstance(other, str | list):
+        raise _UnusableRowError(f"the prompt is {other!r:.40}, neither text nor messages")
     if any(value_of(content, name)[0] for name in PROMPT_COLUMNS) and not named:
         raise _UnusableRowError("the prompt is empty")
     if value_of(content, named)[0]:
