@@ -15,9 +15,12 @@ from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
 from grpodoctor.runs.log_formats.decoding.labelled_columns import labels_of_runs
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.files.growing_files import Chunk, Tail
+from grpodoctor.support.numbers import count_of
 
 _DELIMITERS = (",", "\t", ";")
 _LONGEST_HEADER = 1_000_000
+_LONGEST_ROW = 1_000_000
+"""Characters of a row whose cells have line breaks."""
 _MOST_RUNS = 128
 """Runs of a table that are read."""
 _EXTREMES = ("__MIN", "__MAX")
@@ -39,7 +42,10 @@ def _decimal_mark(field: str) -> str:
 class CommaSeparated:
     """Reads a growing table with one row per step.
 
-    A field must not contain a line break; otherwise a half-written row could not be detected.
+    A quoted cell may contain line breaks (RFC 4180). Its row is complete when the quote closes. If
+    one does not close within `_LONGEST_ROW` characters, its line is left out, and each line after
+    it is a row. The last row without a line end may be half-written, so it is read when a second
+    read finds it unchanged.
 
     Args:
         path: the file.
@@ -58,11 +64,19 @@ class CommaSeparated:
         self._delimiter = ","
         self._decimal_mark = ""
         """The mark in the first number that shows it; a comma before three digits does not."""
-        self._tail: Tail[list[LogRow]] = Tail(path, self._parse, each_line_is_a_row=True)
+        self._open_row: list[str] = []
+        """The lines of a row whose quoted cell is not closed yet."""
+        self._open_length = 0
+        self._is_one_line = False
+        """Whether a quote did not close, so that each line is a row."""
+        self._tail: Tail[list[LogRow]] = Tail(
+            path, self._parse, each_line_is_a_row=True, confirm_last_line=True
+        )
 
     def rewind(self) -> None:
         """Start over at the header."""
         self._header, self._decimal_mark = [], ""
+        self._open_row, self._is_one_line = [], False
         self._tail.rewind()
 
     def was_replaced(self) -> bool:
@@ -73,10 +87,53 @@ class CommaSeparated:
         """Read the rows of the next block."""
         chunk = self._tail.read()
         rows = [row for rows in chunk.records for row in rows]
+        if self._open_row and not chunk.size:  # the file ends within a cell
+            rows += self._give_up()
         return Chunk(rows, chunk.damage, chunk.size, chunk.more, self._notes)
 
     def _parse(self, line: bytes) -> list[LogRow]:
         text = line.decode("utf-8-sig", "replace")
+        if self._open_row:
+            self._open_row.append(text)
+            if text.count('"') % 2 == 0:  # quotes within a cell are doubled
+                self._open_length += len(text)
+                return self._give_up() if self._open_length > _LONGEST_ROW else []
+            text, self._open_row = "\n".join(self._open_row), []
+        if not self._is_one_line and self._is_open(text):
+            self._open_row, self._open_length = [text], len(text)
+            return []
+        return self._row(text)
+
+    def _is_open(self, text: str) -> bool:
+        """Whether a row ends within a quoted cell."""
+        if '"' not in text:
+            return False
+        delimiter = self._delimiter if self._header else delimiter_of(text)
+        try:
+            next(csv.reader(io.StringIO(text), delimiter=delimiter, strict=True), [])
+        except csv.Error as error:
+            return "unexpected end of data" in str(error)
+        return False
+
+    def _give_up(self) -> list[LogRow]:
+        """Take the lines after a quote that does not close for rows; a note names its line."""
+        first, *others = self._open_row
+        self._open_row, self._is_one_line = [], True
+        rows: list[LogRow] = []
+        left_out = 1
+        for text in others:
+            try:
+                rows += self._row(text)
+            except ValueError:
+                left_out += 1
+        self._notes = [
+            *self._notes,
+            f"a quoted cell does not close ({first:.40}); {count_of(left_out, 'line')} left out: "
+            "correct the quotes of this row",
+        ]
+        return rows
+
+    def _row(self, text: str) -> list[LogRow]:
         if not self._header:
             if text.startswith("#"):
                 return []

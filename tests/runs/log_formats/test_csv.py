@@ -23,7 +23,9 @@ def carrier_of(text: str, directory: Path) -> CommaSeparated:
 
 
 def rows_of(text: str, directory: Path) -> list[LogRow]:
-    return carrier_of(text, directory).read().records
+    """The rows of a table that does not grow any more."""
+    carrier = carrier_of(text, directory)
+    return [*carrier.read().records, *carrier.read().records]
 
 
 @pytest.mark.parametrize("delimiter", [",", "\t", ";"])
@@ -218,3 +220,42 @@ def test_a_comma_before_three_digits_shows_no_decimal_mark_by_itself(tmp_path: P
     assert [row.values.get("tokens") for row in thousands] == [None, None]
     decimals = rows_of("step;reward;tokens\n0;0,5;1,234\n1;0,25;2,345\n", tmp_path)
     assert [row.values["tokens"] for row in decimals] == [1.234, 2.345]
+
+
+CELL = '"first line\nsecond ""line"", with a comma\n\nlast"'
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_quoted_cell_may_have_line_breaks(end: str, tmp_path: Path) -> None:
+    lines = ["step,sample,reward", *(f"{step},{CELL},0.{step}" for step in range(1, 4))]
+    text = "".join(line + "\n" for line in lines).replace("\n", end)
+    rows = rows_of(text, tmp_path)
+    assert [(row.step, row.values["reward"]) for row in rows] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+def test_a_row_that_is_written_in_parts_is_read_once_and_whole(tmp_path: Path) -> None:
+    text = f"step,sample,reward\n1,{CELL},0.25\n2,{CELL},0.5\n"
+    path = tmp_path / "metrics.csv"
+    path.touch()
+    carrier = CommaSeparated(path, RowKeys())
+    found = []
+    for character in text:
+        with path.open("a") as file:
+            file.write(character)
+        found += carrier.read().records
+    assert [(row.step, row.values["reward"]) for row in found] == [(1, 0.25), (2, 0.5)]
+
+
+@pytest.mark.parametrize("steps", [5, 200_000])
+def test_a_quote_that_does_not_close_costs_its_row_alone(steps: int, tmp_path: Path) -> None:
+    lines = ["step,sample,reward", '1,"open,0.5', *(f"{at},x,0.5" for at in range(2, steps))]
+    carrier = carrier_of("\n".join([*lines, ""]), tmp_path)
+    found, notes = 0, []
+    for _ in range(steps // 100 + 4):
+        chunk = carrier.read()
+        found, notes = found + len(chunk.records), chunk.notes
+    assert found == steps - 2
+    assert notes == [
+        'a quoted cell does not close (1,"open,0.5); 1 line left out: '
+        "correct the quotes of this row"
+    ]
