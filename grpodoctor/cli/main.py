@@ -310,9 +310,9 @@ def _report_defect(error: Exception) -> None:
     import traceback
 
     from grpodoctor.errors import GrpodoctorError
+    from grpodoctor.support.defects import defect_of
 
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{Path(last.filename).name}:{last.lineno}"
+    what, where = defect_of(error)
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="grpodoctor-defect-", suffix=".txt", delete=False
@@ -321,8 +321,7 @@ def _report_defect(error: Exception) -> None:
         remedy = f"please report it with {file.name}"
     except OSError:
         remedy = "please report it"
-    text = f"{type(error).__name__}: {str(error)[:200]}"
-    _complain(GrpodoctorError(f"a defect in grpodoctor, {text}", where=place, remedy=remedy))
+    _complain(GrpodoctorError(what, where=where, remedy=remedy))
 
 
 def _abandon_stdout() -> None:

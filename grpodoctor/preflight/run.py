@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -22,7 +21,7 @@ from grpodoctor.preflight.checks.engines.zero_learning_rate import ZeroLearningR
 from grpodoctor.preflight.checks.responses.pass_rates import PassRates
 from grpodoctor.preflight.config_lint import ConfigResults, check_config
 from grpodoctor.preflight.context import ModelFiles, NoModelError, PreflightContext
-from grpodoctor.preflight.inputs.columns import ANSWER_COLUMNS, PROMPT_COLUMNS
+from grpodoctor.preflight.inputs.columns import ANSWER_COLUMNS
 from grpodoctor.preflight.inputs.filtered_rows import write_rows
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, PromptTable, read_prompt_table
 from grpodoctor.preflight.inputs.request import PreflightRequest
@@ -37,7 +36,9 @@ from grpodoctor.probe.engines.engine_run import EngineProgress
 from grpodoctor.probe.engines.engine_runner import EngineRunner
 from grpodoctor.probe.engines.jobs import BudgetSpentError
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.inputs.prompt_columns import PROMPT_COLUMNS
 from grpodoctor.rules.base import SEVERITIES, Rule
+from grpodoctor.support.defects import defect_of
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 
@@ -122,12 +123,8 @@ def _results_of_config(
 
 def _defect(check: Check, error: Exception) -> UnfinishedCheck:
     """A check that raised: a fault of the check, not of the user's input."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    text = f"{type(error).__name__}: {str(error)[:200]}".removesuffix(": ")
-    place = f"{Path(last.filename).name}:{last.lineno}"
-    return UnfinishedCheck(
-        check.code, check.name, f"a defect in grpodoctor, {text} ({place})", "please report it"
-    )
+    what, where = defect_of(error)
+    return UnfinishedCheck(check.code, check.name, f"{what} ({where})", "please report it")
 
 
 class _Collector:

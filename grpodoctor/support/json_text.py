@@ -8,9 +8,13 @@ from typing import Any
 
 import orjson
 
+_ONLY_PYTHON = (b"NaN", b"Infinity", b"\\u")
+
 
 def loads(text: bytes) -> Any:
-    """Parse JSON, including `NaN` and `Infinity`, which Python writes although JSON lacks them.
+    """Parse JSON, including `NaN`, `Infinity` and halves of surrogate pairs.
+
+    Python writes them, although JSON lacks them.
 
     Raises:
         ValueError: if it is not JSON.
@@ -19,7 +23,7 @@ def loads(text: bytes) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        if b"NaN" not in text and b"Infinity" not in text:
+        if not any(mark in text for mark in _ONLY_PYTHON):
             raise ValueError(f"not JSON: {error}") from None
     try:
         return json.loads(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from io import BufferedReader
 from itertools import pairwise
@@ -14,6 +13,7 @@ import orjson
 from grpodoctor.frameworks.rollout_formats.base import DamageLog, DumpFormat, FilePart, Responses
 from grpodoctor.frameworks.rollout_formats.dump_file import ENDLESS, HEAD_BYTES, DumpFile
 from grpodoctor.support.arrays import np
+from grpodoctor.support.json_text import loads
 
 BATCH_BYTES = 2 * 1024 * 1024
 """Bytes to parse before their rows are yielded as a batch."""
@@ -238,21 +238,15 @@ def _one_by_one(
 
 
 def parsed(line: bytes | memoryview) -> dict[str, Any] | None:
-    """The object of a line; None if it is not one. Accepts NaN, as Python writes it."""
+    """The object of a line; None if it is not one."""
     try:
-        value = orjson.loads(line)
+        value = orjson.loads(line)  # a line of a dump is long, so it is not copied
     except ValueError:
-        value = _parse_leniently(bytes(line))
+        try:
+            value = loads(bytes(line))
+        except ValueError:
+            return None
     return value if isinstance(value, dict) else None
-
-
-def _parse_leniently(line: bytes) -> object:
-    if b"NaN" not in line and b"Infinity" not in line and b"\\u" not in line:
-        return None
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _skip_line(file: BufferedReader) -> int:

@@ -29,10 +29,10 @@ from grpodoctor.preflight.answers.multiple_choice import (
 )
 from grpodoctor.preflight.answers.simpler_answers import SIMPLER, Change
 from grpodoctor.preflight.answers.stated_answers import final_answer
-from grpodoctor.preflight.inputs.columns import PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.texts.normal_form import number_of
+from grpodoctor.probe.inputs.prompt_columns import PROMPT_COLUMNS
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _MAX_SHORT = 60

@@ -27,10 +27,11 @@ from grpodoctor.preflight.answers.reference_answers import (
 )
 from grpodoctor.preflight.answers.requested.requested_formats import requested_formats
 from grpodoctor.preflight.answers.stated_answers import contains_words
-from grpodoctor.preflight.inputs.columns import BLANK_ANSWERS, PROMPT_COLUMNS
+from grpodoctor.preflight.inputs.columns import BLANK_ANSWERS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.texts.normal_form import words_of
+from grpodoctor.probe.inputs.prompt_columns import PROMPT_COLUMNS
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _TRIED_ROWS = 12

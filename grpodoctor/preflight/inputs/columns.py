@@ -1,4 +1,4 @@
-"""The columns in which data sets keep prompts and answers, and their usual contents."""
+"""The columns in which data sets keep answers and options, and their usual contents."""
 
 from __future__ import annotations
 
@@ -6,11 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-PROMPT_COLUMNS = (
-    "messages", "prompt", "question", "problem", "input", "instruction", "query", "text",
-    "conversations", "conversation",
-)  # fmt: skip
-"""Columns that may hold the prompt, in order of preference."""
 ANSWER_COLUMNS = (
     "answer", "solution", "ground_truth", "gold", "label", "target", "reference", "answer_key",
     "answerKey", "final_answer", "expected_answer", "answer_number", "answers",

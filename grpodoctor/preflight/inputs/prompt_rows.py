@@ -11,7 +11,6 @@ from typing import Any
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.inputs.columns import (
     OPTION_COLUMNS,
-    PROMPT_COLUMNS,
     answer_of,
     conversation_of,
     messages_in,
@@ -19,6 +18,7 @@ from grpodoctor.preflight.inputs.columns import (
     text_of,
     value_of,
 )
+from grpodoctor.probe.inputs.prompt_columns import PROMPT_COLUMNS
 from grpodoctor.probe.inputs.prompt_files import DamagedRow, file_rows
 
 MAX_ROWS = 20_000

@@ -23,8 +23,9 @@ _COMMON = 0.95
 _MIN_EMPTY, _MAX_EMPTY = 0.02, 0.5
 _MISSING = frozenset({"", "none", "nan", "null", "undefined", "<na>", "nat", "[]", "{}"})
 """What a program writes in a place for which it has no value, in lower case."""
-_OBJECTS = frozenset({"[]", "{}"})
-"""Of these, what is a value among other lists and objects, such as the parameters of tools."""
+EMPTY_OBJECTS = frozenset({"[]", "{}"})
+"""Of the words for a missing value, what is a value among other lists and objects, such as the
+parameters of tools."""
 _PLACEHOLDER = re.compile(r"\{{1,2}\s*[A-Za-z_]\w*\s*\}{1,2}|\$\{\w+\}|%\(\w+\)s|<[a-z_]+>")
 """A name that a program should have replaced by a text."""
 _LABEL = re.compile(r"^[^\n:]{1,30}:\s*")
@@ -106,18 +107,17 @@ def _missing(gaps: Sequence[str | None]) -> tuple[int, ...]:
     lengths = sorted(len(gap) for gap in gaps if gap)
     is_text = bool(lengths) and lengths[len(lengths) // 2] >= _SHORT_GAP
     values = [_LABEL.sub("", gap) for gap in gaps if gap]
-    are_objects = sum(value.startswith(("{", "[")) for value in values) > len(values) / 2
+    usual = EMPTY_OBJECTS if are_objects(values) else frozenset()
     return tuple(
         at
         for at, gap in enumerate(gaps)
-        if gap == ""
-        or (
-            is_text
-            and gap is not None
-            and _is_missing(gap)
-            and not (are_objects and _LABEL.sub("", gap) in _OBJECTS)
-        )
+        if gap == "" or (is_text and gap and _is_missing(gap) and _LABEL.sub("", gap) not in usual)
     )
+
+
+def are_objects(values: Sequence[str]) -> bool:
+    """Whether most values are written as JSON, where an empty object is a value."""
+    return sum(value.startswith(("{", "[")) for value in values) > len(values) / 2
 
 
 def _is_missing(gap: str) -> bool:

@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
+from grpodoctor.probe.inputs.prompt_columns import PROMPT_COLUMNS
+
 _MESSAGE_KEYS = ({"role", "content"}, {"from", "value"})
-_PROMPT_KEYS = frozenset({
-    "messages", "prompt", "question", "problem", "input", "instruction", "query", "text",
-    "conversations", "conversation",
-})  # fmt: skip
-"""Keys of a row's prompt. A row may have lists of objects, too: its tools, for example."""
 
 
 def rows_of_object(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]] | None:
     """The place and the content of each row in an object; None if it is a row itself.
 
+    An object with a prompt is a row, which may have lists of objects, too: its tools, for example.
     Layouts: `{"data": [row, …]}`, also next to other values; columns as lists or as objects by
     index, as pandas writes a table by default; rows by their id.
 
     Raises:
         ValueError: if it has several lists of rows; the message names them.
     """
-    if any(key.casefold() in _PROMPT_KEYS and _is_prompt(each) for key, each in content.items()):
+    if any(key.casefold() in PROMPT_COLUMNS and _is_prompt(each) for key, each in content.items()):
         return None
     tables = {key: value for key, value in content.items() if _is_table(value)}
     if len(tables) > 1:

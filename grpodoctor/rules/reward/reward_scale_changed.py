@@ -68,7 +68,8 @@ class RewardScaleChanged(Rule):
           times or a third of it;
         - a mean reward that jumps while accuracy or pass@k keeps its level or moves in the other
           direction: most of the change lies between the three readings before the step and the
-          three since it;
+          three since it, and the reward's usual change per unit of accuracy explains less than
+          half of it;
         - a highest reward of every batch that falls together with the mean while the held-out
           evaluation keeps rising: a part of the reward is not paid any more;
         - a mean reward, or that of a component, which was positive and is negative from one step to

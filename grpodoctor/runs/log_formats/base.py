@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from grpodoctor.runs.crash import Crash
 from grpodoctor.support.files.growing_files import Chunk
@@ -67,3 +67,30 @@ class LogReader(Protocol):
     @property
     def crash(self) -> Crash | None:
         """The error with which the log of a program ends; None if it ends with something else."""
+
+
+@runtime_checkable
+class WaitingReader(Protocol):
+    """Reads a log whose last row can be told from a half-written one only at the end."""
+
+    def read_end(self) -> Chunk[LogRow]:
+        """Read the rows that wait, once nothing is written to the file any more.
+
+        Raises:
+            RunError: if the file exists but cannot be read.
+        """
+
+
+def chunks_of(reader: LogReader) -> Iterator[Chunk[LogRow]]:
+    """All blocks of a log to which nothing is written any more.
+
+    Raises:
+        RunError: if the file exists but cannot be read.
+    """
+    more = True
+    while more:
+        chunk = reader.read()
+        more = chunk.more
+        yield chunk
+    if isinstance(reader, WaitingReader):
+        yield reader.read_end()

@@ -42,10 +42,10 @@ def _decimal_mark(field: str) -> str:
 class CommaSeparated:
     """Reads a growing table with one row per step.
 
-    A quoted cell may contain line breaks (RFC 4180). Its row is complete when the quote closes. If
-    one does not close within `_LONGEST_ROW` characters, its line is left out, and each line after
-    it is a row. The last row without a line end may be half-written, so it is read when a second
-    read finds it unchanged.
+    A quoted cell may contain line breaks (RFC 4180). Its row is complete when the quote closes. A
+    quote that is open at the end of the file, or after `_LONGEST_ROW` characters, is taken for one
+    that never closes: its line is left out, and each line after it is a row. The last row without a
+    line end may be half-written, so it waits for `read_end`.
 
     Args:
         path: the file.
@@ -69,9 +69,8 @@ class CommaSeparated:
         self._open_length = 0
         self._is_one_line = False
         """Whether a quote did not close, so that each line is a row."""
-        self._tail: Tail[list[LogRow]] = Tail(
-            path, self._parse, each_line_is_a_row=True, confirm_last_line=True
-        )
+        self._tail: Tail[list[LogRow]] = Tail(path, self._parse, each_line_is_a_row=True)
+        self._tail.takes_unended = False
 
     def rewind(self) -> None:
         """Start over at the header."""
@@ -87,9 +86,17 @@ class CommaSeparated:
         """Read the rows of the next block."""
         chunk = self._tail.read()
         rows = [row for rows in chunk.records for row in rows]
-        if self._open_row and not chunk.size:  # the file ends within a cell
-            rows += self._give_up()
         return Chunk(rows, chunk.damage, chunk.size, chunk.more, self._notes)
+
+    def read_end(self) -> Chunk[LogRow]:
+        """Read the row without a line end, and what follows a quote that is still open."""
+        self._tail.takes_unended = True
+        chunk = self.read()
+        self._tail.takes_unended = False
+        if self._open_row and not chunk.more:
+            chunk.records += self._give_up()
+            chunk.notes = self._notes
+        return chunk
 
     def _parse(self, line: bytes) -> list[LogRow]:
         text = line.decode("utf-8-sig", "replace")

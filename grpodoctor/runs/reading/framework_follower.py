@@ -12,7 +12,7 @@ from typing import NamedTuple
 from grpodoctor.frameworks.objective import is_supervised_row
 from grpodoctor.frameworks.translation import Translator
 from grpodoctor.runs.crash import Crash
-from grpodoctor.runs.log_formats.base import EVALUATION, PART_OF_STEP, LogRow
+from grpodoctor.runs.log_formats.base import EVALUATION, PART_OF_STEP, LogRow, WaitingReader
 from grpodoctor.runs.reading.ending import crash_of
 from grpodoctor.runs.reading.framework_detection import DETECTION_ROWS, FrameworkDetector
 from grpodoctor.runs.reading.log_files import LogFile, LogFiles
@@ -176,7 +176,7 @@ class FrameworkFollower:
             return self._start_over()
         self._find_logs(poll)
         more_dumps = self._dumps.read(final=final)
-        self._read_logs(poll)
+        self._read_logs(poll, final=final)
         self._more_rows = poll.more
         poll.more |= more_dumps
         if self._restarted:
@@ -246,29 +246,35 @@ class FrameworkFollower:
         poll.damage += self._logs.damage
         self._logs.notes, self._logs.damage = [], []
 
-    def _read_logs(self, poll: Poll) -> None:
+    def _read_logs(self, poll: Poll, *, final: bool) -> None:
         """Read a block of each log, which may contain many small files."""
         for _, files in itertools.groupby(self._logs.in_order(), key=lambda file: file.log):
-            self._read_log(list(files), poll)
+            self._read_log(list(files), poll, final=final)
 
-    def _read_log(self, files: list[LogFile], poll: Poll) -> None:
+    def _read_log(self, files: list[LogFile], poll: Poll, *, final: bool) -> None:
         """Read a block of a log; a later file waits for the earlier ones."""
         *earlier, last = files
         room = BLOCK
         for file in earlier:  # nothing is written to it any more, so it is read to its end
             more = True
             while more and room > 0:
-                chunk = self._read_block(file, poll)
+                chunk = self._read_block(file, poll, final=True)
                 more = chunk.more
                 room -= max(chunk.size, 1)
             if more:
                 poll.more = True
                 return
-        self._read_block(last, poll)
+        self._read_block(last, poll, final=final)
 
-    def _read_block(self, file: LogFile, poll: Poll) -> Chunk[LogRow]:
+    def _read_block(self, file: LogFile, poll: Poll, *, final: bool) -> Chunk[LogRow]:
         """Read a block of a file, and pass its rows on."""
         chunk = file.reader.read()
+        if final and not chunk.more and isinstance(file.reader, WaitingReader):
+            rest = file.reader.read_end()
+            chunk = Chunk(
+                chunk.records + rest.records, chunk.damage + rest.damage, chunk.size, rest.more,
+                rest.notes,
+            )  # fmt: skip
         poll.damage += chunk.damage
         self._notes += chunk.notes
         poll.more |= chunk.more

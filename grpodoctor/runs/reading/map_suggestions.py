@@ -15,7 +15,7 @@ from grpodoctor.errors import RunError
 from grpodoctor.frameworks.registry import generic_framework
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.frameworks.translation import Translator
-from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.base import LogRow, chunks_of
 from grpodoctor.runs.reading.bare_keys import metrics_of_bare_keys, metrics_of_letters
 from grpodoctor.runs.reading.key_words import WordPattern, is_heldout, pattern_of
 from grpodoctor.runs.reading.log_files import LogFiles
@@ -163,13 +163,12 @@ def _rows(path: Path, options: ReadOptions) -> Iterator[LogRow]:
     logs.search()
     rows = 0
     for file in logs.in_order():
-        more = True
-        while more and rows < _MAX_ROWS:
-            chunk = file.reader.read()
+        for chunk in chunks_of(file.reader):
             options.progress.update(chunk.size, total=logs.size, detail=file.reader.path.name)
             yield from chunk.records
             rows += len(chunk.records)
-            more = chunk.more
+            if rows >= _MAX_ROWS:
+                return
 
 
 def _translator(path: Path, options: ReadOptions) -> Translator:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from grpodoctor.errors import MixedRunsError, NoLogError, RunError
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.log_formats.base import LogRow, chunks_of
 from grpodoctor.runs.reading.log_files import LogFiles
 from grpodoctor.runs.reading.opening import is_console_of_run, is_native, open_run
 from grpodoctor.runs.reading.read_options import ReadOptions
@@ -214,11 +214,8 @@ def _rows_of(log: Path, on_note: Callable[[str], None]) -> Iterator[LogRow]:
     logs = LogFiles(log, None, RowKeys())
     logs.search()
     for file in logs.in_order():
-        more = True
-        while more:
-            chunk = file.reader.read()
+        for chunk in chunks_of(file.reader):
             for note in set(chunk.notes) - notes:
                 notes.add(note)
                 on_note(note)
             yield from chunk.records
-            more = chunk.more

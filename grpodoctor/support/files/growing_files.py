@@ -114,6 +114,10 @@ class Tail(GrowingFile[T]):
             unchanged. For text in which any part of a line looks like a line.
         each_line_is_a_row: read small blocks after the first one.
         keep_blank: return blank lines as well, so that the records count the lines.
+
+    Attributes:
+        takes_unended: whether a last line without a line end is read at all. Where any part of a
+            record looks like a record, it can only be read when nothing is written any more.
     """
 
     def __init__(
@@ -127,6 +131,7 @@ class Tail(GrowingFile[T]):
     ) -> None:
         self._parse, self._confirm_last_line = parse, confirm_last_line
         self._each_line_is_a_row, self._keep_blank = each_line_is_a_row, keep_blank
+        self.takes_unended = True
         super().__init__(path)
 
     def rewind(self) -> None:
@@ -172,7 +177,7 @@ class Tail(GrowingFile[T]):
             chunk.damage.append(self._damage(f"a line of more than {LONGEST_LINE} bytes"))
             self._offset += len(rest)
             self._skipping = True
-        elif rest and not chunk.more:
+        elif rest and not chunk.more and self.takes_unended:
             self._take_unended(rest, chunk)
 
     def _take(self, line: bytes, chunk: Chunk[T]) -> None:

@@ -25,7 +25,7 @@ def carrier_of(text: str, directory: Path) -> CommaSeparated:
 def rows_of(text: str, directory: Path) -> list[LogRow]:
     """The rows of a table that does not grow any more."""
     carrier = carrier_of(text, directory)
-    return [*carrier.read().records, *carrier.read().records]
+    return [*carrier.read().records, *carrier.read_end().records]
 
 
 @pytest.mark.parametrize("delimiter", [",", "\t", ";"])
@@ -233,7 +233,11 @@ def test_a_quoted_cell_may_have_line_breaks(end: str, tmp_path: Path) -> None:
     assert [(row.step, row.values["reward"]) for row in rows] == [(1, 0.1), (2, 0.2), (3, 0.3)]
 
 
-def test_a_row_that_is_written_in_parts_is_read_once_and_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("idle_polls", [0, 1, 3])
+def test_a_row_that_is_written_in_parts_is_read_once_and_whole(
+    idle_polls: int, tmp_path: Path
+) -> None:
+    """Also if the writer pauses within a cell, and the file is looked at meanwhile."""
     text = f"step,sample,reward\n1,{CELL},0.25\n2,{CELL},0.5\n"
     path = tmp_path / "metrics.csv"
     path.touch()
@@ -242,20 +246,39 @@ def test_a_row_that_is_written_in_parts_is_read_once_and_whole(tmp_path: Path) -
     for character in text:
         with path.open("a") as file:
             file.write(character)
-        found += carrier.read().records
+        for _ in range(1 + idle_polls):
+            chunk = carrier.read()
+            assert (chunk.damage, chunk.notes) == ([], [])
+            found += chunk.records
     assert [(row.step, row.values["reward"]) for row in found] == [(1, 0.25), (2, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("last", "steps"),
+    [("3,0.5,plain", [1, 2, 3]), (f"3,0.5,{CELL}", [1, 2, 3]), ('3,0.5,"half', [1, 2]),
+     ("3,0.5", [1, 2])],
+)  # fmt: skip
+def test_a_last_row_without_a_line_end(last: str, steps: list[int], tmp_path: Path) -> None:
+    text = f"step,reward,sample\n1,0.5,{CELL}\n2,0.5,x\n{last}"
+    assert [row.step for row in rows_of(text, tmp_path)] == steps
 
 
 @pytest.mark.parametrize("steps", [5, 200_000])
 def test_a_quote_that_does_not_close_costs_its_row_alone(steps: int, tmp_path: Path) -> None:
     lines = ["step,sample,reward", '1,"open,0.5', *(f"{at},x,0.5" for at in range(2, steps))]
     carrier = carrier_of("\n".join([*lines, ""]), tmp_path)
-    found, notes = 0, []
-    for _ in range(steps // 100 + 4):
-        chunk = carrier.read()
-        found, notes = found + len(chunk.records), chunk.notes
-    assert found == steps - 2
-    assert notes == [
+    chunks = [carrier.read() for _ in range(steps // 100 + 4)]
+    chunks.append(carrier.read_end())
+    assert sum(len(chunk.records) for chunk in chunks) == steps - 2
+    assert chunks[-1].notes == [
         'a quoted cell does not close (1,"open,0.5); 1 line left out: '
         "correct the quotes of this row"
     ]
+
+
+def test_check_reads_what_waits_for_the_end_of_a_log(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text(f"step,sample,reward\n1,{CELL},0.25\n2,x,0.5\n3,x,0.75")
+    assert [step.step for step in open_run(path).steps] == [1, 2, 3]
+    path.write_text('step,sample,reward\n1,"open,0.25\n2,x,0.5\n3,x,0.75\n')
+    assert [step.step for step in open_run(path).steps] == [2, 3]

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from grpodoctor.errors import GrpodoctorError
 from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.runs.log_formats.base import WaitingReader
 from grpodoctor.runs.log_formats.decoding.crc32c import masked_crcs
 from grpodoctor.runs.log_formats.registry import LogFormat, all_log_formats, log_format_named
 from grpodoctor.runs.reading.opening import open_run
@@ -46,6 +47,8 @@ def read_all(form: LogFormat, data: bytes) -> int:
             looks += 1
             idle = 0 if chunk.more or chunk.records else idle + 1
             assert looks < 1000 + len(data) // 1000, "it never ends"
+        if isinstance(reader, WaitingReader):
+            rows += len(reader.read_end().records)
         return rows
 
 

@@ -40,6 +40,7 @@ def rows_of(data: Any, directory: Path) -> list[LogRow]:
         {key: {str(row): ROWS[row][key] for row in range(3)} for key in ROWS[0]},
         {"seed": 1, "history": {str(row["step"]): row for row in ROWS}},
         {str(step): {"reward_mean": step / 10} for step in (2, 0, 1)},
+        {"history": {str(step): {"reward_mean": step / 10} for step in range(3)}},
         {"final": {"reward": 0.2}, "curves": {key: [row[key] for row in ROWS] for key in ROWS[0]}},
     ],
 )

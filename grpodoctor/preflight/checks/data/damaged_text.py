@@ -11,12 +11,19 @@ from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.inputs.columns import ANSWER_COLUMNS, PROMPT_COLUMNS
+from grpodoctor.preflight.inputs.columns import ANSWER_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.texts.encoded_twice import has_escapes, is_written_object
 from grpodoctor.preflight.texts.lost_numbers import lost_numbers
-from grpodoctor.preflight.texts.template_slots import END, empty_slots, repeats_paragraph
+from grpodoctor.preflight.texts.template_slots import (
+    EMPTY_OBJECTS,
+    END,
+    are_objects,
+    empty_slots,
+    repeats_paragraph,
+)
+from grpodoctor.probe.inputs.prompt_columns import PROMPT_COLUMNS
 from grpodoctor.support.numbers import part_of
 
 _SHOWN = 4
@@ -40,7 +47,6 @@ _NO_VALUES = frozenset({"nan", "NaN", "null", "undefined", "<NA>", "NaT", "[obje
 """What programs write for a missing value."""
 _NO_TEXTS = frozenset({"None", "N/A", "[]", "{}"})
 """What they also write, and people in short fields, such as `Allergies: None`."""
-_EMPTY_OBJECTS = frozenset({"[]", "{}"})
 _MIN_TEXT = 30
 """Letters of a usual value in a field of text."""
 _OBJECT = re.compile(r"<[\w.]+ (?:object )?at 0x[0-9a-f]{6,}>|\[object Object\]")
@@ -287,14 +293,9 @@ def _without_value(rows: Sequence[PromptRow]) -> list[PromptRow]:
                 row
                 for row, value in found
                 if value in _NO_VALUES
-                or (is_text and not (value in _EMPTY_OBJECTS and _are_objects(others)))
+                or (is_text and not (value in EMPTY_OBJECTS and are_objects(others)))
             ]
     return list({id(row): row for row in (*objects, *damaged)}.values())
-
-
-def _are_objects(values: Sequence[str]) -> bool:
-    """Whether most values are written as JSON, where an empty object is a value."""
-    return sum(value.startswith(("{", "[")) for value in values) > len(values) / 2
 
 
 def _written_messages(context: PreflightContext) -> list[PromptRow]:

@@ -28,7 +28,7 @@ def without_indices(data: object, depth: int = 2) -> object:
         if _are_steps(data) and not any(map(_holds_text, values)):
             return [_with_step(int(key), data[key]) for key in sorted(data, key=int)]
         index = values[0]
-        if _are_steps(index) and all(value.keys() == index.keys() for value in values):
+        if _are_steps(index) and all(_is_column(value, index) for value in values):
             return _columns(data, index)
     if not depth:
         return data
@@ -37,6 +37,12 @@ def without_indices(data: object, depth: int = 2) -> object:
 
 def _are_steps(data: dict[str, Any]) -> bool:
     return len(data) >= _MIN_ROWS and all(key.isdecimal() for key in data)
+
+
+def _is_column(value: dict[str, Any], index: dict[str, Any]) -> bool:
+    """Whether an object has the keys of an index, and a number or a text for each."""
+    cells = value.values()
+    return value.keys() == index.keys() and not any(isinstance(each, dict | list) for each in cells)
 
 
 def _holds_text(row: dict[str, Any]) -> bool:
